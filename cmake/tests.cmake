@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Tests are found by their place and name; nothing is registered by hand. See CONTRIBUTING.md, "Tests".
+# Labels: the kind (rules, unit, sim, torture, e2e, fuzz), and `ci` on what only `make check-ci` runs. In the default build
+# the others also carry `check`, so that check-ci does not run them a second time.
+
+# Whatever a test links: all internal objects (libcairn.a holds them), fsck, and the helpers of tests/lib.
+add_library(cairn_internal INTERFACE)
+target_include_directories(cairn_internal INTERFACE include src tests)
+target_compile_definitions(cairn_internal INTERFACE CAIRN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_link_libraries(cairn_internal INTERFACE $<TARGET_NAME_IF_EXISTS:cairn_testlib>
+	$<TARGET_NAME_IF_EXISTS:cairnfsck> cairn_static)
+
+file(GLOB testlib_sources CONFIGURE_DEPENDS tests/lib/*.c)
+if(testlib_sources)
+	add_library(cairn_testlib STATIC ${testlib_sources})
+	target_include_directories(cairn_testlib PUBLIC include src tests)
+	target_link_libraries(cairn_testlib PUBLIC $<TARGET_NAME_IF_EXISTS:cairnfsck> cairn_static)
+endif()
+
+set(test_environment
+	CAIRN=${CMAKE_BINARY_DIR}/cairn
+	CAIRN_BUILD=${CMAKE_BINARY_DIR}
+	CAIRN_SOURCE=${PROJECT_SOURCE_DIR}
+	ASAN_OPTIONS=abort_on_error=1:allocator_may_return_null=1:detect_stack_use_after_return=1
+	UBSAN_OPTIONS=print_stacktrace=1
+	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
+
+# cairn_test(KIND NAME [CI] COMMAND ...): adds a test. Exit status 77 means skipped.
+function(cairn_test kind name)
+	cmake_parse_arguments(PARSE_ARGV 2 test "CI" "" "COMMAND")
+	set(test "${CAIRN_TEST_PREFIX}${kind}/${name}")
+	set(labels ${kind})
+	set(timeout_s ${CAIRN_TEST_TIMEOUT_S})
+	set(cost 0)
+	if(test_CI)
+		set(cost 100) # the long ones start first
+		set(timeout_s ${CAIRN_TEST_TIMEOUT_CI_S})
+		if(NOT "ci" IN_LIST CAIRN_TESTS)
+			return()
+		endif()
+		list(APPEND labels ci)
+	elseif(NOT CAIRN_TEST_PREFIX)
+		list(APPEND labels check)
+	endif()
+	add_test(NAME ${test} COMMAND ${test_COMMAND})
+	set_tests_properties(${test} PROPERTIES
+		LABELS "${labels}"
+		ENVIRONMENT "${test_environment}"
+		SKIP_RETURN_CODE 77
+		COST ${cost}
+		TIMEOUT ${timeout_s})
+endfunction()
+
+# cairn_test_scripts(KIND): each tests/KIND/*.sh but lib*.sh is a test; ci_*.sh only for check-ci.
+function(cairn_test_scripts kind)
+	file(GLOB scripts CONFIGURE_DEPENDS tests/${kind}/*.sh)
+	foreach(script ${scripts})
+		cmake_path(GET script STEM name)
+		if(name MATCHES "^lib")
+			continue()
+		endif()
+		set(ci)
+		if(name MATCHES "^ci_")
+			set(ci CI)
+		endif()
+		cairn_test(${kind} ${name} ${ci} COMMAND bash ${script})
+	endforeach()
+endfunction()
+
+# ---- house rules --------------------------------------------------------------------------------------------------
+
+if("rules" IN_LIST CAIRN_TESTS)
+	foreach(rule layers style docs)
+		cairn_test(rules ${rule} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tools/check-${rule}.py)
+	endforeach()
+	cairn_test(rules exports COMMAND bash ${PROJECT_SOURCE_DIR}/tools/check-exports.sh $<TARGET_FILE:cairn_shared>)
+endif()
+
+# ---- unit ---------------------------------------------------------------------------------------------------------
+
+file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+if("unit" IN_LIST CAIRN_TESTS AND unit_sources)
+	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+	foreach(source ${unit_sources})
+		cmake_path(GET source STEM name)
+		add_executable(${name} ${source})
+		target_link_libraries(${name} PRIVATE cairn_internal PkgConfig::CMOCKA)
+		set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests)
+		cairn_test(unit ${name} COMMAND ${name})
+	endforeach()
+endif()
+
+# The public header and the shared library, from C++.
+file(GLOB cxx_sources CONFIGURE_DEPENDS tests/cxx/*.cc)
+if("unit" IN_LIST CAIRN_TESTS AND cxx_sources)
+	enable_language(CXX)
+	add_executable(cxx_header ${cxx_sources})
+	target_compile_options(cxx_header PRIVATE -Wpedantic)
+	target_link_libraries(cxx_header PRIVATE cairn_shared)
+	set_target_properties(cxx_header PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests)
+	cairn_test(unit cxx_header COMMAND cxx_header)
+endif()
+
+# ---- sim ----------------------------------------------------------------------------------------------------------
+
+file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.c)
+if("sim" IN_LIST CAIRN_TESTS AND sim_sources)
+	add_executable(cairn-sim ${sim_sources})
+	target_link_libraries(cairn-sim PRIVATE cairn_internal)
+	cairn_test(sim seeds COMMAND cairn-sim --seeds ${CAIRN_SIM_SEEDS})
+	foreach(run 1 2 3 4)
+		math(EXPR first "1000 + (${run} - 1) * ${CAIRN_SIM_SEEDS_CI}")
+		math(EXPR last "${first} + ${CAIRN_SIM_SEEDS_CI} - 1")
+		cairn_test(sim seeds_${run} CI COMMAND cairn-sim --seeds ${first}-${last})
+	endforeach()
+endif()
+
+# ---- torture and e2e ----------------------------------------------------------------------------------------------
+
+file(GLOB torture_sources CONFIGURE_DEPENDS tests/torture/torture_*.c)
+file(GLOB torture_scripts CONFIGURE_DEPENDS tests/torture/*.sh)
+if("torture" IN_LIST CAIRN_TESTS)
+	set(script_text)
+	foreach(script ${torture_scripts})
+		file(READ ${script} text)
+		string(APPEND script_text "${text}")
+		set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
+	endforeach()
+	foreach(source ${torture_sources})
+		cmake_path(GET source STEM name)
+		add_executable(${name} ${source})
+		target_link_libraries(${name} PRIVATE cairn_internal)
+		# A program that a script names is the script's to run; any other is a test by itself.
+		if(NOT script_text MATCHES "${name}")
+			cairn_test(torture ${name} COMMAND ${name})
+		endif()
+	endforeach()
+	cairn_test_scripts(torture)
+endif()
+
+if("e2e" IN_LIST CAIRN_TESTS)
+	cairn_test_scripts(e2e)
+endif()
+
+if("ci" IN_LIST CAIRN_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh)
+	cairn_test(ci planted-faults CI COMMAND bash ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh)
+	set_tests_properties(${CAIRN_TEST_PREFIX}ci/planted-faults PROPERTIES RUN_SERIAL ON)
+endif()
+
+# ---- fuzz ---------------------------------------------------------------------------------------------------------
+
+# fuzz_NAME.c reads tests/fuzz/corpus/NAME/. With CAIRN_FUZZ it is a libFuzzer program, else it replays its corpus.
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+if("fuzz" IN_LIST CAIRN_TESTS)
+	foreach(source ${fuzz_sources})
+		cmake_path(GET source STEM target)
+		string(REGEX REPLACE "^fuzz_" "" name ${target})
+		set(corpus ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${name})
+		add_executable(${target} ${source})
+		target_link_libraries(${target} PRIVATE cairn_internal)
+		if(NOT CAIRN_FUZZ)
+			target_sources(${target} PRIVATE tests/fuzz/replay.c)
+			target_compile_definitions(${target} PRIVATE FUZZ_CORPUS="${corpus}")
+			cairn_test(fuzz ${name} COMMAND ${target})
+			continue()
+		endif()
+		target_link_options(${target} PRIVATE -fsanitize=fuzzer)
+		set(found ${CMAKE_BINARY_DIR}/found/${name})
+		file(MAKE_DIRECTORY ${found})
+		set(arguments -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${CMAKE_BINARY_DIR}/crash-${name}-)
+		if(EXISTS ${corpus})
+			cairn_test(fuzz ${name} COMMAND ${target} ${arguments} -runs=0 ${corpus})
+		else()
+			set(corpus)
+		endif()
+		if(EXISTS ${PROJECT_SOURCE_DIR}/tests/fuzz/${name}.dict)
+			list(APPEND arguments -dict=${PROJECT_SOURCE_DIR}/tests/fuzz/${name}.dict)
+		endif()
+		cairn_test(fuzz ${name}_live COMMAND ${target} ${arguments} -max_total_time=${CAIRN_FUZZ_SECONDS}
+			-print_final_stats=1 ${found} ${corpus})
+		math(EXPR timeout_s "${CAIRN_FUZZ_SECONDS} * 2 + 120")
+		set_tests_properties(${CAIRN_TEST_PREFIX}fuzz/${name}_live PROPERTIES TIMEOUT ${timeout_s} COST 50)
+	endforeach()
+endif()

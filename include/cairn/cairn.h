@@ -118,7 +118,8 @@ struct cairn_options {
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path. `options` may be NULL.
- * Durability, budgets and device paths given here are remembered by the store; an option left 0 keeps what was.
+ * Device paths, their budgets and the free floor are remembered by the store; left 0 they stay what they were. The rest
+ * (memory, catalog, threads) is of this open alone.
  * Takes milliseconds, and the time to touch memory_bytes: payloads are not read, except in groups that were never
  * known to
  * be flushed. For a directory without a store (CREATE) the devices are made.
@@ -362,9 +363,9 @@ struct cairn_completion {
 CAIRN_API int cairn_queue_open(cairn *store, uint32_t depth, cairn_queue **ret_queue);
 /* An eventfd that is readable while completions wait. Owned by the queue. */
 CAIRN_API int cairn_queue_fd(const cairn_queue *queue);
-/* As cairn_put and cairn_get, but return at once: 0, or BUSY when `depth` batches are in flight. Items, buffers and what they
- * point to stay the caller's and untouched by it until the completion; `call` is copied. Tags of batches in flight
- * are distinct (INVAL). */
+/* As cairn_put and cairn_get, but return at once: 0, or BUSY when `depth` batches are in flight. Items, buffers and
+ * what they point to stay the caller's and untouched by it until the completion; `call` is copied. Tags of batches in
+ * flight are distinct (INVAL). */
 CAIRN_API int cairn_put_submit(cairn_queue *queue, const cairn_space *space, struct cairn_item *items, size_t nitems,
                                const struct cairn_call *call, uint64_t tag);
 CAIRN_API int cairn_get_submit(cairn_queue *queue, const cairn_space *space, struct cairn_item *items, size_t nitems,

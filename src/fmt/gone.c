@@ -63,8 +63,11 @@ int gone_decode(const uint8_t *bytes, size_t length, struct gone_cell *cells, ui
 	uint32_t n = 0;
 	for (uint32_t i = 0; i < ncells; i++) {
 		const uint8_t *at = bytes + GONE_HEAD_BYTES + (size_t)i * GONE_CELL_BYTES;
-		cells[n] = (struct gone_cell){.print = bytes_get64(at), .when_s = bytes_get32(at + 8), .uses = bytes_get16(at + 12),
-		                              .tier = at[14], .reason = at[15]};
+		cells[n] = (struct gone_cell){.print = bytes_get64(at),
+		                              .when_s = bytes_get32(at + 8),
+		                              .uses = bytes_get16(at + 12),
+		                              .tier = at[14],
+		                              .reason = at[15]};
 		n += cells[n].print != 0 && cells[n].reason != 0;
 	}
 	*ret_ncells = n;

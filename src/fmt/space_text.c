@@ -77,14 +77,10 @@ static int text_plain(const uint8_t *bytes, size_t length)
 	return 1;
 }
 
-static void text_string(struct text *text, const void *value, size_t length)
+static void text_quoted(struct text *text, const void *value, size_t length)
 {
 	const uint8_t *bytes = value;
 
-	if (text_plain(bytes, length)) {
-		text_add(text, value, length);
-		return;
-	}
 	text_add(text, "\"", 1);
 	for (size_t at = 0, step; at < length; at += step) {
 		step = text_step(bytes + at, length - at);
@@ -98,6 +94,14 @@ static void text_string(struct text *text, const void *value, size_t length)
 		text_add(text, (const char *)bytes + at, step);
 	}
 	text_add(text, "\"", 1);
+}
+
+static void text_string(struct text *text, const void *value, size_t length)
+{
+	if (text_plain(value, length))
+		text_add(text, value, length);
+	else
+		text_quoted(text, value, length);
 }
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
@@ -194,7 +198,10 @@ static void text_part(struct text *text, const struct cairn_part *part)
 static void text_field_name(struct text *text, const struct cairn_field *field)
 {
 	text_add(text, "field ", 6);
-	text_string(text, field->name, strlen(field->name));
+	if (strchr(field->name, '=')) /* where the value begins must stay clear */
+		text_quoted(text, field->name, strlen(field->name));
+	else
+		text_string(text, field->name, strlen(field->name));
 }
 
 /* ---- text ----------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much of a chain can be had: presence of its blocks by one probe a key, the rules of the groups, and what it costs
+ * to load against what it costs to compute. Hints are here too.
+ *
+ * Threads: the caller's, under the store's lock. Memory: one allocation a match.
+ * Invariant: the blocks of an answer are held (not evicted) until its release or deadline.
+ */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "store/identity.h"
+#include "store/store.h"
+
+#define MATCH_DEFAULT_MS 30000u
+
+struct cairn_match {
+	struct list link;
+	struct cairn_match_info info;
+	uint64_t deadline_ns;
+	uint32_t expired; /* its blocks are let go */
+	uint32_t nheld;
+	struct held {
+		uint32_t entry;
+		uint64_t birth;
+	} held[];
+};
+
+struct match_work {
+	cairn *store;
+	const struct cairn_space *space;
+	const struct cairn_chain *chains[16]; /* by group; NULL: not given */
+	uint64_t parts;
+	size_t good[16];                      /* leading blocks that are present, rule ALL */
+};
+
+static int slot_ready(void *arg, uint32_t slot)
+{
+	return memory_slot(((cairn *)arg)->memory, slot)->state == MEMORY_READY;
+}
+
+/* Whether the wanted parts of a block can be had, from any tiers. */
+static int block_present(const struct match_work *work, const cairn_key *key, uint64_t *ret_memory)
+{
+	uint64_t memory, flash, all = work->space->space.desc.nparts >= 64 ? UINT64_MAX
+	                                                                 : (1ull << work->space->space.desc.nparts) - 1;
+	uint64_t wanted = work->parts ? work->parts & all : all;
+	catalog_presence(work->store->catalog, work->space->number, key->bytes, slot_ready, work->store, &memory, &flash);
+	*ret_memory = memory;
+	if (work->parts)
+		return ((memory | flash) & wanted) == wanted;
+	/* All parts are wanted: an optional one may be missing. */
+	wanted &= work->space->space.required_parts;
+	return ((memory | flash) & wanted) == wanted && (memory | flash);
+}
+
+static const struct cairn_group *group_of(const struct match_work *work, uint32_t group)
+{
+	return &work->space->space.desc.groups[group];
+}
+
+/* Whether the prefix of `tokens` satisfies the rule of a group. */
+static int rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens)
+{
+	const struct cairn_group *group = group_of(work, g);
+	const struct cairn_chain *chain = work->chains[g];
+	uint64_t blocks = tokens / group->block_tokens, memory;
+	if (tokens % group->block_tokens || blocks > chain->nkeys)
+		return 0;
+	if (group->rule == CAIRN_RULE_ALL)
+		return blocks <= work->good[g];
+	uint64_t first = blocks;
+	if (group->rule == CAIRN_RULE_SNAPSHOT)
+		first = blocks ? blocks - 1 : 0;
+	else if (tokens)
+		first = (tokens > group->trailing_tokens ? tokens - group->trailing_tokens : 0) / group->block_tokens;
+	for (uint64_t b = first; b < blocks; b++)
+		if (!block_present(work, &chain->keys[b], &memory))
+			return 0;
+	return 1;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+	return b ? gcd(b, a % b) : a;
+}
+
+/* The longest prefix at which every given group's rule holds. */
+static uint64_t longest_prefix(struct match_work *work)
+{
+	uint64_t step = 1, most = UINT64_MAX;
+	for (uint32_t g = 0; g < work->space->space.ngroups; g++) {
+		if (!work->chains[g])
+			continue;
+		uint64_t block = group_of(work, g)->block_tokens, memory, have;
+		step = step / gcd(step, block) * block;
+		work->good[g] = work->chains[g]->nkeys;
+		if (group_of(work, g)->rule == CAIRN_RULE_ALL)
+			for (work->good[g] = 0; work->good[g] < work->chains[g]->nkeys; work->good[g]++)
+				if (!block_present(work, &work->chains[g]->keys[work->good[g]], &memory))
+					break;
+		have = work->good[g] * block;
+		most = have < most ? have : most;
+	}
+	if (most == UINT64_MAX)
+		return 0;
+	for (uint64_t tokens = most / step * step; tokens; tokens -= step) {
+		int holds = 1;
+		for (uint32_t g = 0; g < work->space->space.ngroups && holds; g++)
+			if (work->chains[g])
+				holds = rule_holds(work, g, tokens);
+		if (holds)
+			return tokens;
+	}
+	return 0;
+}
+
+/* First block of a group that a prefix needs. */
+static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
+{
+	uint64_t blocks = tokens / group->block_tokens;
+	if (group->rule == CAIRN_RULE_SNAPSHOT)
+		return blocks ? blocks - 1 : 0;
+	if (group->rule == CAIRN_RULE_TRAILING)
+		return (tokens > group->trailing_tokens ? tokens - group->trailing_tokens : 0) / group->block_tokens;
+	return 0;
+}
+
+static void hold(struct cairn_match *match, cairn *store, uint32_t entry, uint32_t max)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	if (match->nheld == max || e->holds == UINT8_MAX)
+		return;
+	e->holds++;
+	match->held[match->nheld].entry = entry;
+	match->held[match->nheld++].birth = catalog_birth(e);
+}
+
+/* Adds up one group's blocks of the prefix, holds them, and makes their use the most recent. */
+static void take_group(struct match_work *work, struct cairn_match *match, uint32_t g, uint32_t max)
+{
+	cairn *store = work->store;
+	const struct cairn_group *group = group_of(work, g);
+	uint64_t blocks = match->info.tokens / group->block_tokens;
+	for (uint64_t b = blocks; b-- > first_block(group, match->info.tokens);) /* tail first: its head is youngest */
+		for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
+			if (work->parts && !(work->parts >> part & 1))
+				continue;
+			uint32_t entry = catalog_find(store->catalog, work->space->number, work->chains[g]->keys[b].bytes, part);
+			if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
+				continue;
+			struct catalog_entry *e = catalog_at(store->catalog, entry);
+			int memory = e->slot && slot_ready(store, e->slot);
+			match->info.bytes += e->length;
+			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
+			hold(match, store, entry, max);
+			entry_touch(store, entry);
+			if (memory)
+				memory_touch(store->memory, e->slot);
+		}
+}
+
+/* Seconds to load, from what the tiers measured of themselves; before the first measurement flash is taken to be
+ * slow. */
+static double load_seconds(cairn *store, const struct cairn_match_info *info, double share)
+{
+	double flash_gb_s = 0, memory_gb_s = 5.0;
+	for (uint32_t i = 0; i < store->ndevices; i++) {
+		struct cairn_device_stat stat;
+		if (!store->devices[i].flash)
+			continue;
+		store->devices[i].ops->stat(store->devices[i].flash, &stat);
+		/* One read's rate; reads overlap, so the device gives at least this. */
+		flash_gb_s += stat.read_gb_s > 0 ? stat.read_gb_s : 0.5;
+	}
+	double seconds = (double)info->tier_bytes[CAIRN_TIER_MEMORY] * share / (memory_gb_s * 1e9);
+	if (info->tier_bytes[CAIRN_TIER_FLASH])
+		seconds += (double)info->tier_bytes[CAIRN_TIER_FLASH] * share / ((flash_gb_s > 0 ? flash_gb_s : 0.1) * 1e9);
+	return seconds;
+}
+
+static void judge_worth(cairn *store, const struct cairn_space *space, struct cairn_match_info *info)
+{
+	double a = space->space.desc.cost_a_s, b = space->space.desc.cost_b_s, n = (double)info->tokens;
+	info->worth_tokens = info->tokens;
+	info->load_s = load_seconds(store, info, 1);
+	info->recompute_s = a * n + b * n * n;
+	/* Loading is linear and recompute convex: the whole prefix is the best there is, or nothing is worth it. */
+	if ((a > 0 || b > 0) && info->load_s > info->recompute_s) {
+		info->worth_tokens = 0;
+		info->load_s = info->recompute_s = 0;
+	}
+}
+
+static int match_check(struct match_work *work, const struct cairn_chain *chains, size_t nchains, size_t *ret_parts)
+{
+	size_t blocks = 0;
+	if (!work->store || !work->space || work->space->store != work->store || !work->space->described ||
+	    (nchains && !chains))
+		return err_set(CAIRN_E_INVAL, "match: no store, or a space that was not described to it");
+	for (size_t i = 0; i < nchains; i++) {
+		uint32_t g = chains[i].group;
+		if (g >= work->space->space.ngroups || work->chains[g] || (chains[i].nkeys && !chains[i].keys))
+			return err_set(CAIRN_E_INVAL,
+			               "match: chain %zu names group %u, which the space has not or which was given twice", i, g);
+		work->chains[g] = &chains[i];
+		blocks += chains[i].nkeys;
+	}
+	*ret_parts = blocks * work->space->space.desc.nparts;
+	return 0;
+}
+
+CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, const struct cairn_chain *chains,
+                               size_t nchains, uint64_t parts, uint32_t timeout_ms, cairn_match **ret_match)
+{
+	struct match_work work = {.store = store, .space = space, .parts = parts};
+	size_t max = 0;
+	int error = !ret_match ? err_set(CAIRN_E_INVAL, "match: no place for the result")
+	                       : match_check(&work, chains, nchains, &max);
+	if (error)
+		return error;
+	struct cairn_match *match = mem_alloc(sizeof(*match) + max * sizeof(match->held[0]));
+	if (!match)
+		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
+	pthread_mutex_lock(&store->lock);
+	if (store->nmatches == STORE_MATCHES) {
+		pthread_mutex_unlock(&store->lock);
+		mem_free(match);
+		return err_set(CAIRN_E_BUSY, "%d matches are open: release some", STORE_MATCHES);
+	}
+	match->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
+	match->info.tokens = space->misses ? 0 : longest_prefix(&work);
+	for (uint32_t g = 0; g < space->space.ngroups && match->info.tokens; g++)
+		if (work.chains[g])
+			take_group(&work, match, g, (uint32_t)max);
+	judge_worth(store, space, &match->info);
+	list_push_back(&store->matches, &match->link);
+	store->nmatches++;
+	pthread_mutex_unlock(&store->lock);
+	*ret_match = match;
+	return 0;
+}
+
+CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info)
+{
+	*ret_info = match->info;
+}
+
+static void match_let_go(cairn *store, struct cairn_match *match)
+{
+	for (uint32_t i = 0; i < match->nheld; i++) {
+		struct catalog_entry *e = catalog_at(store->catalog, match->held[i].entry);
+		/* Dropped or damaged meanwhile, its entry may be another part's by now. */
+		if (catalog_birth(e) == match->held[i].birth && e->holds)
+			e->holds--;
+	}
+	match->nheld = 0;
+	match->expired = 1;
+}
+
+void match_expire(cairn *store)
+{
+	uint64_t now = clock_mono_ns(store->clock);
+	for (struct list *node = store->matches.next; node != &store->matches; node = node->next) {
+		struct cairn_match *match = LIST_OF(node, struct cairn_match, link);
+		if (!match->expired && now >= match->deadline_ns)
+			match_let_go(store, match);
+	}
+}
+
+CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
+{
+	if (!match)
+		return;
+	pthread_mutex_lock(&store->lock);
+	match_let_go(store, match);
+	list_remove(&match->link);
+	store->nmatches--;
+	pthread_mutex_unlock(&store->lock);
+	mem_free(match);
+}
+
+/* ---- hints ------------------------------------------------------------------------------------------------------- */
+
+CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const struct cairn_chain *chain, int hint)
+{
+	if (!store || !space || space->store != store || !chain || (chain->nkeys && !chain->keys) ||
+	    hint < CAIRN_HINT_CLOSE || hint > CAIRN_HINT_RESUME)
+		return err_set(CAIRN_E_INVAL, "hint: no chain, or hint %d is none", hint);
+	pthread_mutex_lock(&store->lock);
+	if (hint == CAIRN_HINT_RESUME)
+		store_prefetch(store, space, chain->keys, chain->nkeys);
+	for (size_t i = chain->nkeys; i-- > 0 && hint == CAIRN_HINT_CLOSE;)
+		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+			uint32_t entry = catalog_find(store->catalog, space->number, chain->keys[i].bytes, part);
+			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
+			if (!e || (e->flags & CATALOG_GHOST) || e->children > 1)
+				continue; /* another chain goes on from this block */
+			e->flags |= CATALOG_CLOSED;
+			if (e->slot && slot_ready(store, e->slot))
+				memory_age(store->memory, e->slot);
+		}
+	/* PAUSE: every block is on its way to flash as it is; the object tier will have more to do. */
+	pthread_mutex_unlock(&store->lock);
+	return 0;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of the store, shared by the files of this room.
+ *
+ * Threads: `lock` guards everything below it in struct cairn but what a comment says otherwise; lock order: `lock`,
+ * then a
+ * tier's own (inside its submit). Payload bytes are copied, hashed, read and written without the lock, by holders of
+ * the
+ * slot's refs. Each device has one loop thread (where the I/O is threaded; else a waiting call pumps the loops itself).
+ * Memory: taken at open; spaces, sessions and decisions allocate, puts and gets do not.
+ */
+#ifndef CAIRN_STORE_STORE_H
+#define CAIRN_STORE_STORE_H
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/list.h"
+#include "cairn/cairn.h"
+#include "fmt/ident.h"
+#include "fmt/key.h"
+#include "fmt/manifest.h"
+#include "io/io.h"
+#include "policy/evict.h"
+#include "store/catalog.h"
+#include "tier/flash.h"
+#include "tier/memory.h"
+
+enum {
+	STORE_DEVICES = 16,
+	STORE_REQS = 512,      /* tier requests in flight */
+	STORE_EVENTS = 65536,
+	STORE_MATCHES = 1024,
+	STORE_BATCH = 128,     /* items of a batch that are worked on at once */
+	STORE_SWEEP = 1024,    /* entries looked at per chore */
+	STORE_SPACES = 65535,
+	STORE_DECISIONS = 16,
+};
+
+struct cairn_space {
+	struct cairn *store;
+	struct key_space space;   /* all zero where only the id is known (manifests, foreign spaces) */
+	uint8_t id[32];
+	uint16_t number;
+	uint8_t tenant;           /* number */
+	uint8_t described;        /* `space` is set */
+	uint8_t misses;           /* weights digest unknown: everything misses */
+	uint8_t kept;             /* its description is in the ledgers */
+	uint8_t manifest;         /* holds a tenant's manifests */
+};
+
+struct tenant {
+	uint8_t digest[32];
+	uint64_t leased_bytes;
+};
+
+/* A tier request with what its completion needs. */
+struct store_req {
+	struct tier_req req;
+	struct cairn *store;
+	uint32_t slot;            /* whose bytes are read or written */
+	uint32_t device;
+	int32_t *result;          /* of a waiting call, written under the lock; NULL: nobody waits (any more) */
+	struct list link;         /* free list */
+};
+
+/* Live bytes of one segment, for its index. */
+struct account {
+	uint64_t live_bytes, kept_bytes;
+	uint64_t use_sum;         /* bytes / 1024 x tick of last use */
+	uint32_t live_parts;
+};
+
+struct device {
+	struct flash *flash;      /* NULL: gone */
+	const struct tier_ops *ops;
+	struct cairn *store;
+	pthread_t thread;
+	int running;              /* the loop thread was started */
+	int stop;                 /* under lock */
+	char path[256];
+	uint8_t id[16];
+	uint64_t budget_bytes;
+	uint32_t pages_per_segment, nsegments;
+	struct account *accounts;
+	uint64_t live_bytes, kept_bytes, live_parts, use_sum, used_segments;
+	uint64_t hits, hit_bytes, errors, damaged;
+};
+
+struct cairn {
+	const struct io_maker *maker;
+	const struct clock *clock;
+	uint32_t flags;
+	char *path;               /* NULL with NO_FLASH */
+	int dir_fd, lock_fd;      /* -1: none (simulation) */
+	struct fmt_ident ident;
+	uint32_t write_version, io_threads, pin_share_percent;
+	struct tier_host host;
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;   /* something that a call may wait for */
+	struct catalog *catalog;
+	struct memory *memory;
+	uint32_t part_max;        /* of all tiers */
+	struct cairn_space **spaces; /* by number, 1.. */
+	uint32_t nspaces, spaces_room;
+	struct tenant tenants[MEMORY_TENANTS_MAX];
+	uint32_t ntenants;
+	struct device devices[STORE_DEVICES];
+	uint32_t ndevices;
+	uint32_t next_device;     /* round robin for chains that begin */
+	struct store_req *reqs;
+	struct list reqs_free;
+	uint64_t next_birth;
+	uint64_t tick;            /* recency clock; the catalog keeps its low 16 bits */
+	uint64_t tick_bytes, tick_step;
+	uint64_t dirty_bytes, dirty_max;
+	uint64_t leased_bytes;
+	uint32_t sweep_at;        /* cursor of the orphan sweep */
+	uint32_t sweep_wanted, sweep_found;
+	struct list sessions;     /* struct saved (session.c) */
+	uint32_t nsessions, saving;
+	uint32_t workers;         /* of each queue */
+	struct list matches;      /* struct cairn_match */
+	uint32_t nmatches;
+	struct cairn_event *events;
+	uint64_t event_last;
+	struct cairn_stat stat;   /* counters */
+	uint32_t calls;           /* in progress, for close's check */
+	int closing;
+};
+
+/* ---- open.c: life, loops, waiting -------------------------------------------------------------------------------- */
+
+/* cairn_open with another maker of devices (simulation, fsck). */
+int store_open(const char *place, const struct cairn_options *options, const struct io_maker *maker, cairn **ret_store);
+/* Frees a store whose process is dead: nothing is written (simulation). */
+void store_abandon(cairn *store);
+/* Lets others make progress and waits for a change; the lock is held before and after. 0, or CAIRN_E_LATE. */
+int store_wait(cairn *store, uint64_t deadline_ns);
+uint64_t store_deadline(const cairn *store, uint32_t timeout_ms); /* UINT64_MAX: none */
+void store_changed(cairn *store);
+/* A free tier request; waits for one. NULL: late. */
+struct store_req *store_req_take(cairn *store, uint64_t deadline_ns);
+void store_req_drop(struct store_req *req);
+/* Applies one decision on all devices and waits until it is durable. The lock is held. 0 or an error. */
+int store_decide(cairn *store, const struct ledger_record *record);
+/* Waits until all that was put before is flushed on all devices. The lock is held. */
+int store_sync(cairn *store, uint64_t deadline_ns);
+/* Several decisions at once, at most STORE_DECISIONS. */
+int store_decide_all(cairn *store, const struct ledger_record *records, size_t n);
+int store_has_flash(const cairn *store);
+
+/* ---- entry.c: the catalog's entries and everything that is counted about them ------------------------------------ */
+
+struct cairn_space *store_space_by_id(cairn *store, const uint8_t id[32], int create);
+int store_tenant(cairn *store, const uint8_t digest[32]); /* number, or BUSY: too many */
+void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind, uint32_t tier, uint32_t reason);
+void entry_tick(cairn *store, uint64_t bytes);
+/* Last use of an entry and its ancestors is now. */
+void entry_touch(cairn *store, uint32_t entry);
+void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);
+void entry_flash_clear(cairn *store, uint32_t entry, uint32_t reason);
+void entry_flash_move(cairn *store, uint32_t entry, uint32_t page);
+/* Opening: another copy takes its place; it stays in the catalog. */
+void entry_flash_forget(cairn *store, uint32_t entry);
+void entry_set_kept(cairn *store, uint32_t entry, int kept);
+/* Detaches the memory slot: freed when its refs are gone. */
+void entry_memory_clear(cairn *store, uint32_t entry, uint32_t reason);
+/* In no tier any more: out of the catalog, remembered why; the rest of its block too where the part is required. */
+void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason);
+/* Removes it from all tiers. */
+void entry_remove(cairn *store, uint32_t entry, uint32_t reason);
+/* Lets go of one ref of a slot. */
+void slot_release(cairn *store, uint32_t slot);
+/* Room in memory for a part of this tenant, evicting; 0: none now. */
+uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length);
+/* A new catalog entry, evicting where the catalog is full; 0: full. */
+uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], uint32_t part);
+/* Recency of a slot that became READY: behind its parent's where that is in memory. */
+void slot_recent(cairn *store, uint32_t slot);
+/* Some entries of the sweep that removes chains without a head. Returns whether there is more to do. */
+int entry_sweep(cairn *store);
+void entry_verify(cairn *store); /* accounts against the catalog (tests, simulation) */
+uint64_t entry_full_key(cairn *store, uint32_t entry, uint8_t ret_key[32]); /* from memory; 0: not known */
+
+/* ---- host.c ------------------------------------------------------------------------------------------------------ */
+extern const struct tier_host store_host;
+extern const struct flash_checkpoint store_checkpoint;
+
+/* ---- get.c, put.c: the blocking forms under the public ones ------------------------------------------------------ */
+struct store_call {
+	uint64_t deadline_ns;
+	uint32_t durability;
+	uint32_t background;
+	uint32_t manifest; /* the items are manifests */
+};
+int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
+long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
+               const struct store_call *call);
+/* Brings the parts of a chain into memory without waiting. */
+void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
+/* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in
+ * results. */
+int store_make_durable(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys,
+                       uint64_t deadline_ns, size_t *ret_missing);
+/* Runs over the bytes of an item's buffers. */
+int buffers_check(const struct cairn_item *item, uint64_t *ret_bytes);
+void buffers_use(const struct cairn_item *items, size_t n, int delta); /* counts a call on their regions */
+void buffers_fence(const struct cairn_item *item);
+void *buffer_address(const struct cairn_buf *buf);
+
+/* ---- session.c --------------------------------------------------------------------------------------------------- */
+int session_load(cairn *store, const struct ledger_record *record); /* at open, and after each save */
+/* Forgets the sessions of a tenant, or of a space (the other is NULL). */
+int session_forget_all(cairn *store, const uint8_t *tenant, const uint8_t *space);
+void session_done(cairn *store);
+void session_expire(cairn *store); /* lets time-to-lives end */
+void session_mark_kept(cairn *store); /* after recovery */
+
+/* ---- match.c ----------------------------------------------------------------------------------------------------- */
+void match_expire(cairn *store);
+
+struct cairn_region {
+	uint8_t *address;
+	uint64_t length;
+	int (*fence)(void *arg);
+	void *fence_arg;
+	uint32_t uses;
+	int mapped;
+};
+
+#endif

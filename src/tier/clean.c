@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making room on a flash device: picks the sealed segment of least index, lets the host judge each of its live parts,
+ * carries over what must or may stay, and frees the segment once nobody reads in it.
+ *
+ * Threads: the loop's. Memory: none allocated after open; carried parts go through one bounce buffer.
+ * Invariant: a segment is freed only after every part that had to stay is durable elsewhere.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/digest.h"
+#include "base/mem.h"
+#include "tier/flash_in.h"
+
+enum { BOUNCE_MIN_BYTES = 8 << 20 };
+#define SEARCH_AGAIN_NS 200000000ull
+#define FLOOR_CHECK_NS 100000000ull
+
+int clean_open(struct flash *flash)
+{
+	flash->bounce_bytes = flash_pages_of(flash->part_max) * FMT_PAGE;
+	if (flash->bounce_bytes < BOUNCE_MIN_BYTES && flash->label.segment_bytes > BOUNCE_MIN_BYTES)
+		flash->bounce_bytes = BOUNCE_MIN_BYTES;
+	flash->bounce = mem_aligned(FMT_PAGE, flash->bounce_bytes);
+	flash->victim_list = mem_array(flash->entries_max, sizeof(*flash->victim_list));
+	flash->candidates = mem_array(flash->nsegments, sizeof(*flash->candidates));
+	flash->victim = UINT32_MAX;
+	flash->carry_budget.max_bytes = flash->label.segment_bytes;
+	flash->carry_budget.tokens_bytes = flash->label.segment_bytes / 4;
+	return flash->bounce && flash->victim_list && flash->candidates ? 0 : CAIRN_E_NOMEM;
+}
+
+void clean_done(struct flash *flash)
+{
+	mem_free(flash->bounce);
+	mem_free(flash->victim_list);
+	mem_free(flash->candidates);
+}
+
+/* How far the device's file may still grow, and whether it must shrink: budget, and the free-space floor. */
+static void floor_check(struct flash *flash)
+{
+	uint64_t now = flash_now(flash), size, free, all;
+	if (flash->floor_check_ns && now - flash->floor_check_ns < FLOOR_CHECK_NS)
+		return;
+	flash->floor_check_ns = now;
+	flash->grow_room = 0;
+	flash->victim_punch = flash->backed > flash->budget_segments;
+	if (flash->io->ops->space(flash->io, &size, &free, &all))
+		return;
+	uint64_t floor = flash->free_floor_bytes ? flash->free_floor_bytes : all / 20;
+	if (!flash->free_floor_bytes && floor > (10ull << 30))
+		floor = 10ull << 30;
+	if (free < floor && free != UINT64_MAX)
+		flash->victim_punch = 1;
+	uint64_t room = free == UINT64_MAX ? UINT32_MAX : free > floor ? (free - floor) / flash->label.segment_bytes : 0;
+	uint64_t budget = flash->budget_segments > flash->backed ? flash->budget_segments - flash->backed : 0;
+	room = room < budget ? room : budget;
+	flash->grow_room = now < flash->grow_after_ns ? 0 : (uint32_t)(room < UINT32_MAX ? room : UINT32_MAX);
+}
+
+int clean_may_grow(struct flash *flash)
+{
+	return flash->grow_room > 0;
+}
+
+uint32_t clean_free_segments(const struct flash *flash)
+{
+	return flash->free_backed + flash->grow_room;
+}
+
+int clean_wanted(const struct flash *flash)
+{
+	if (flash->readonly || flash_refused((struct flash *)(uintptr_t)flash))
+		return 0;
+	if (flash->closing && list_empty(&flash->writes) && list_empty(&flash->writes_background))
+		return 0;
+	if (flash->victim_punch)
+		return 1;
+	return clean_free_segments(flash) < (flash->nsegments < 8 ? 1u : 2u);
+}
+
+static void give_back(struct flash *flash, uint32_t segment)
+{
+	if (flash->io->ops->punch(flash->io, flash_offset(flash, segment, 0), flash->label.segment_bytes) == 0)
+		flash_segment_back(flash, segment, 0);
+	flash->floor_check_ns = 0;
+}
+
+static int victim_choose(struct flash *flash)
+{
+	uint64_t now = flash_now(flash);
+	if (flash->nothing_to_clean && now < flash->search_again_ns)
+		return 0;
+	size_t n = 0;
+	for (uint32_t i = 0; i < flash->nsegments; i++) {
+		if (flash->victim_punch && flash->segments[i].state == SEGMENT_FREE && flash->segments[i].backed &&
+		    flash->free_backed > 1) {
+			give_back(flash, i);
+			return 1;
+		}
+		if (flash->segments[i].state == SEGMENT_SEALED)
+			flash->candidates[n++] = i;
+	}
+	/* Oldest life first, so that equals are told apart by age. */
+	for (size_t i = 1; i < n; i++) {
+		uint32_t candidate = flash->candidates[i];
+		uint64_t start = flash->ledger.segments[candidate].start_sequence;
+		size_t at = i;
+		for (; at > 0 && flash->ledger.segments[flash->candidates[at - 1]].start_sequence > start; at--)
+			flash->candidates[at] = flash->candidates[at - 1];
+		flash->candidates[at] = candidate;
+	}
+	long pick = n ? flash->host->choose(flash->host->arg, flash->device, flash->candidates, n) : -1;
+	if (pick < 0) {
+		flash->nothing_to_clean = 1;
+		flash->search_again_ns = now + SEARCH_AGAIN_NS;
+		return 0;
+	}
+	flash->nothing_to_clean = 0;
+	uint32_t victim = flash->candidates[pick];
+	long entries = recover_entries(flash, victim, flash->victim_list);
+	if (entries < 0) {
+		flash->host->lost(flash->host->arg, flash->device, flash_page(flash, victim, 0),
+		                  flash_page(flash, victim + 1, 0), CAIRN_WHY_DAMAGED);
+		entries = 0;
+	}
+	flash->victim = victim;
+	flash->victim_entries = (uint32_t)entries;
+	flash->victim_next = 0;
+	flash->carrying = 0;
+	flash->bounce_used = 0;
+	flash_segment_set(flash, victim, SEGMENT_CLEANING);
+	return 1;
+}
+
+static void victim_spare(struct flash *flash)
+{
+	flash_segment_set(flash, flash->victim, SEGMENT_SEALED);
+	flash->victim = UINT32_MAX;
+	flash->nothing_to_clean = 1;
+	flash->search_again_ns = flash_now(flash) + SEARCH_AGAIN_NS;
+}
+
+static struct carry *carry_of(struct tier_req *req)
+{
+	return LIST_OF(req, struct carry, req);
+}
+
+/* A carried part that could not be written. */
+static void carry_failed(struct tier_req *req)
+{
+	struct carry *carry = carry_of(req);
+	struct flash *flash = req->owner;
+	carry->state = 0;
+	flash->carrying--;
+	if (carry->must)
+		flash->victim_next = UINT32_MAX; /* the victim stays: what had to be kept has no other place */
+	else
+		flash->host->removed(flash->host->arg, flash->device, &req->entry, carry->old_page, CAIRN_WHY_EVICTED);
+}
+
+int clean_carried(struct flash *flash, struct tier_req *req, uint32_t page)
+{
+	struct carry *carry = carry_of(req);
+	int wanted = flash->host->moved(flash->host->arg, flash->device, &req->entry, carry->old_page, page) == TIER_MOVED;
+	carry->state = 0;
+	flash->carrying--;
+	pthread_mutex_lock(&flash->lock);
+	flash->stat.moved_bytes += (uint64_t)flash_pages_of(req->entry.stored_length) * FMT_PAGE;
+	pthread_mutex_unlock(&flash->lock);
+	return wanted;
+}
+
+/* Reads one live part and queues it for another segment. 0: the bounce buffer is full. */
+static int carry_start(struct flash *flash, const struct fmt_entry *entry, uint32_t old_page, int must)
+{
+	uint32_t bytes = flash_pages_of(entry->stored_length) * FMT_PAGE;
+	struct carry *carry = NULL;
+	for (int i = 0; i < FLASH_CARRY && !carry; i++)
+		if (!flash->carry[i].state)
+			carry = &flash->carry[i];
+	if (!carry || bytes > flash->bounce_bytes - flash->bounce_used)
+		return 0;
+	uint8_t *at = flash->bounce + flash->bounce_used;
+	int error = flash->io->ops->pread(flash->io, at, bytes, flash_offset(flash, 0, old_page));
+	uint64_t hash = error ? 0 : digest_xxh3(at, entry->stored_length, 0);
+	uint64_t stored;
+	memcpy(&stored, entry->stored_check, 8);
+	if (error || segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
+	                                  entry->codec, hash) != stored) {
+		/* It leaves with its segment either way; say why. */
+		flash->host->removed(flash->host->arg, flash->device, entry, old_page,
+		                     error ? CAIRN_WHY_DEVICE : CAIRN_WHY_DAMAGED);
+		return 1;
+	}
+	memset(&carry->req, 0, sizeof(carry->req));
+	carry->req.op = TIER_WRITE;
+	carry->req.entry = *entry;
+	carry->req.entry.flags |= FMT_PART_MOVED;
+	memcpy(carry->req.tenant, flash->ledger.segments[flash->victim].tenant, 16);
+	carry->req.bytes = at;
+	carry->req.done = carry_failed; /* success comes by clean_carried */
+	carry->req.owner = flash;
+	carry->req.ticket = UINT64_MAX; /* no sync waits for it */
+	carry->old_page = old_page;
+	carry->must = (uint8_t)must;
+	carry->state = 1;
+	flash->carrying++;
+	flash->bounce_used += bytes;
+	list_push_front(&flash->writes, &carry->req.link); /* ahead of writes that wait for the room it makes */
+	return 1;
+}
+
+static int victim_judge(struct flash *flash)
+{
+	while (flash->victim_next < flash->victim_entries) {
+		const struct fmt_entry *entry = &flash->victim_list[flash->victim_next];
+		uint32_t page = flash_page(flash, flash->victim, entry->page);
+		enum evict_verdict verdict = EVICT_DROP;
+		if (!flash->host->judge(flash->host->arg, flash->device, entry, page, &verdict)) {
+			flash->victim_next++;
+			continue;
+		}
+		uint32_t bytes = flash_pages_of(entry->stored_length) * FMT_PAGE;
+		/* A segment that is given back frees nothing if its parts need another: only what must stay is carried. */
+		if (verdict == EVICT_CARRY && (flash->victim_punch || !evict_budget_spend(&flash->carry_budget, bytes)))
+			verdict = EVICT_DROP;
+		if (verdict == EVICT_DROP) {
+			flash->host->removed(flash->host->arg, flash->device, entry, page, CAIRN_WHY_EVICTED);
+		} else if (!carry_start(flash, entry, page, verdict == EVICT_KEEP)) {
+			break;
+		}
+		flash->victim_next++;
+	}
+	return 1;
+}
+
+int clean_step(struct flash *flash)
+{
+	floor_check(flash);
+	if (flash->victim == UINT32_MAX)
+		return clean_wanted(flash) ? victim_choose(flash) : 0;
+	if (flash->carrying)
+		return 0;
+	flash->bounce_used = 0;
+	if (flash->victim_next == UINT32_MAX) {
+		victim_spare(flash);
+		return 1;
+	}
+	if (flash->victim_next < flash->victim_entries)
+		return victim_judge(flash);
+	if (flash->segments[flash->victim].readers)
+		return 0;
+	uint32_t victim = flash->victim;
+	flash_segment_set(flash, victim, SEGMENT_FREE);
+	/* Not waited for, and not missed where the ledger has no room now: until the next life is in the ledger its parts
+	 * could come back after a crash, whole and undropped. */
+	(void)commit_segment_record(flash, victim, LEDGER_FREE);
+	if (flash->victim_punch)
+		give_back(flash, victim);
+	flash->victim = UINT32_MAX;
+	return 1;
+}

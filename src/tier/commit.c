@@ -1,0 +1,788 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The write path of a flash device: commit groups, ledger batches, footers, and the one flush that covers them.
+ *
+ * A group goes IDLE -> WRITING -> WRITTEN (its parts are visible) -> FLUSHING -> durable, IDLE again. Whatever was
+ * WRITTEN
+ * when a flush was submitted is durable when that flush succeeds; when it fails all of it is withdrawn, as is what is
+ * still being written, and the segments concerned are closed with a footer that names their good groups only.
+ *
+ * Threads: the loop's. Memory: none allocated.
+ * Invariant: nothing is written into a segment before its new life is durable in the ledger.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "tier/flash_in.h"
+
+/* ---- segments being written -------------------------------------------------------------------------------------- */
+
+struct open_segment *commit_open_find(struct flash *flash, uint32_t segment)
+{
+	for (int i = 0; i < FLASH_OPEN; i++)
+		if (flash->open[i].segment == segment)
+			return &flash->open[i];
+	return NULL;
+}
+
+int commit_segment_record(struct flash *flash, uint32_t segment, uint8_t state)
+{
+	const struct ledger_segment *now = &flash->ledger.segments[segment];
+	struct ledger_record record = {.type = LEDGER_SEGMENT};
+	record.u.segment.segment = segment;
+	record.u.segment.state = state;
+	record.u.segment.life = now->life;
+	record.u.segment.salt = now->salt;
+	record.u.segment.start_sequence = now->start_sequence;
+	memcpy(record.u.segment.tenant, now->tenant, 16);
+	return ledger_add(&flash->ledger, &record);
+}
+
+/* Pages left for groups when the footer of what is in the segment, and of `more` parts, is set aside. */
+static uint32_t open_pages_left(const struct flash *flash, const struct open_segment *open, uint32_t more)
+{
+	uint32_t entries = open->nentries + open->reserved + more;
+	uint32_t aside = 1 + segment_footer_entry_pages(entries);
+	uint32_t used = open->next_page + aside;
+	return entries > flash->entries_max || used >= flash->segment_pages ? 0 : flash->segment_pages - used;
+}
+
+static int open_fits(const struct flash *flash, const struct open_segment *open, const struct tier_req *req)
+{
+	return open_pages_left(flash, open, 1) >= segment_index_pages(1) + flash_pages_of(req->entry.stored_length);
+}
+
+void commit_close_segment(struct flash *flash, uint32_t open)
+{
+	struct open_segment *closing = &flash->open[open];
+	if (flash->segments[closing->segment].state == SEGMENT_OPEN)
+		flash_segment_set(flash, closing->segment, SEGMENT_CLOSING);
+}
+
+static uint32_t free_segment_find(struct flash *flash)
+{
+	uint32_t unbacked = UINT32_MAX;
+	for (uint32_t i = 0; i < flash->nsegments; i++) {
+		if (flash->segments[i].state != SEGMENT_FREE)
+			continue;
+		if (flash->segments[i].backed)
+			return i;
+		if (unbacked == UINT32_MAX)
+			unbacked = i;
+	}
+	return clean_may_grow(flash) ? unbacked : UINT32_MAX;
+}
+
+/* Starts a new life of a free segment for a tenant. 1: begun; 0: none is to be had now. */
+static int open_start(struct flash *flash, const uint8_t tenant[16])
+{
+	struct open_segment *place = NULL, *idlest = NULL;
+	for (int i = 0; i < FLASH_OPEN; i++) {
+		struct open_segment *open = &flash->open[i];
+		if (open->segment == UINT32_MAX)
+			place = open;
+		else if (flash->segments[open->segment].state == SEGMENT_OPEN && (!idlest || open->used_at < idlest->used_at))
+			idlest = open;
+	}
+	if (!place) {
+		if (idlest)
+			commit_close_segment(flash, (uint32_t)(idlest - flash->open));
+		return 0;
+	}
+	uint32_t segment = free_segment_find(flash);
+	if (segment == UINT32_MAX)
+		return 0;
+	struct segment *state = &flash->segments[segment];
+	/* Also where it has blocks: a range that was given back has none. */
+	int error = flash->io->ops->allocate(flash->io, flash_offset(flash, segment, 0), flash->label.segment_bytes);
+	if (error) {
+		flash->grow_after_ns = flash_now(flash) + 1000000000ull;
+		flash->grow_room = 0;
+		if (error != -ENOSPC && error != -EDQUOT)
+			flash_device_error(flash, -error);
+		return 0;
+	}
+	struct ledger_segment *record = &flash->ledger.segments[segment];
+	struct ledger_segment old = *record;
+	record->life++;
+	record->start_sequence = flash->sequence + 1;
+	memcpy(record->tenant, tenant, 16);
+	digest_random(&record->salt, sizeof(record->salt));
+	if (commit_segment_record(flash, segment, LEDGER_OPEN)) {
+		*record = old; /* the ledger's buffer is full: its batch is on the way */
+		return 0;
+	}
+	flash_segment_back(flash, segment, 1);
+	flash_segment_set(flash, segment, SEGMENT_OPENING);
+	state->footer = 0;
+	state->used_pages = 0;
+	struct fmt_entry *entries = place->entries;
+	memset(place, 0, sizeof(*place));
+	place->entries = entries;
+	place->segment = segment;
+	place->ledger_batch = flash->ledger_batch;
+	place->used_at = flash->sequence;
+	memcpy(place->tenant, tenant, 16);
+	return 1;
+}
+
+/* The open segment that takes this part next; NULL: one is being opened, or there is none (*ret_full). */
+static struct open_segment *open_for(struct flash *flash, const struct tier_req *req, int *ret_full)
+{
+	struct open_segment *ready = NULL;
+	int opening = 0;
+	*ret_full = 0;
+	for (int i = 0; i < FLASH_OPEN; i++) {
+		struct open_segment *open = &flash->open[i];
+		if (open->segment == UINT32_MAX || memcmp(open->tenant, req->tenant, 16))
+			continue;
+		uint8_t state = flash->segments[open->segment].state;
+		opening |= state == SEGMENT_OPENING;
+		if (state == SEGMENT_OPEN && open_fits(flash, open, req))
+			ready = open;
+		else if (state == SEGMENT_OPEN)
+			commit_close_segment(flash, (uint32_t)i);
+	}
+	if (ready || opening)
+		return ready;
+	int carried = (req->entry.flags & FMT_PART_MOVED) != 0;
+	uint32_t reserve = carried || flash->nsegments < 4 ? 0 : 1; /* the last free one is for what is carried over */
+	if (clean_free_segments(flash) > reserve && open_start(flash, req->tenant))
+		return NULL;
+	int moving = flash->seal_state != SEAL_IDLE || flash->victim != UINT32_MAX || ledger_gathered(&flash->ledger) ||
+	             flash->ledger_state != LEDGER_IDLE;
+	for (int i = 0; i < FLASH_OPEN && !moving; i++)
+		moving = flash->open[i].segment != UINT32_MAX &&
+		         flash->segments[flash->open[i].segment].state != SEGMENT_OPEN;
+	if (!moving && (flash->nothing_to_clean || flash_refused(flash))) {
+		/* Last resort: other tenants' open segments can be sealed, and then be cleaned. */
+		for (int i = 0; i < FLASH_OPEN && !moving; i++)
+			if (flash->open[i].segment != UINT32_MAX && flash->open[i].nentries) {
+				commit_close_segment(flash, (uint32_t)i);
+				moving = 1;
+			}
+		*ret_full = !moving;
+	}
+	return NULL;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+static void group_withdraw(struct group *group, uint32_t reason)
+{
+	struct flash *flash = group->flash;
+	uint32_t segment = flash->open[group->open].segment;
+	for (uint32_t i = 0; i < group->head.nentries; i++) {
+		const struct fmt_entry *entry = &group->entries[i];
+		if (group->reqs[i]) {
+			flash_finish(group->reqs[i], CAIRN_E_IO);
+			group->reqs[i] = NULL;
+		} else if (!group->unwanted[i]) {
+			flash->host->removed(flash->host->arg, flash->device, entry, flash_page(flash, segment, entry->page),
+			                     reason);
+		}
+	}
+	struct open_segment *open = &flash->open[group->open];
+	open->inflight--;
+	open->reserved -= group->head.nentries;
+	commit_close_segment(flash, group->open);
+	group->state = GROUP_IDLE;
+}
+
+static void group_written(struct io_req *io)
+{
+	struct group *group = io->owner;
+	struct flash *flash = group->flash;
+	uint32_t segment = flash->open[group->open].segment;
+	uint64_t took = flash_now(flash) - group->started_ns;
+	if (io->result || group->failed) {
+		int32_t status = io->result == -ENOSPC ? CAIRN_E_FULL : CAIRN_E_IO;
+		if (io->result)
+			flash_device_error(flash, -io->result);
+		for (uint32_t i = 0; i < group->head.nentries; i++) {
+			flash_finish(group->reqs[i], status);
+			group->reqs[i] = NULL;
+			group->unwanted[i] = 1;
+		}
+		group_withdraw(group, CAIRN_WHY_DEVICE);
+		return;
+	}
+	for (uint32_t i = 0; i < group->head.nentries; i++) {
+		const struct fmt_entry *entry = &group->entries[i];
+		struct tier_req *req = group->reqs[i];
+		if (!(entry->flags & FMT_PART_MOVED))
+			group->unwanted[i] = !flash->host->stored(flash->host->arg, flash->device, entry,
+			                                          flash_page(flash, segment, entry->page));
+		else
+			group->unwanted[i] = 0;
+		if (!(entry->flags & FMT_PART_MOVED)) {
+			group->reqs[i] = NULL;
+			flash_finish(req, 0);
+		}
+	}
+	flash->failures = 0;
+	group->state = GROUP_WRITTEN;
+	if (!flash->unflushed_bytes)
+		flash->unflushed_since_ns = flash_now(flash);
+	flash->unflushed_bytes += group->bytes;
+	evict_budget_earn(&flash->carry_budget, group->bytes);
+	pthread_mutex_lock(&flash->lock);
+	flash->stat.written_bytes += group->bytes;
+	flash->stat.groups++;
+	double rate = took ? (double)group->bytes / (double)took : 0; /* bytes a ns are GB a s */
+	flash->stat.write_gb_s = flash->stat.write_gb_s > 0 ? flash->stat.write_gb_s * 0.9 + rate * 0.1 : rate;
+	pthread_mutex_unlock(&flash->lock);
+}
+
+static struct group *group_idle(struct flash *flash)
+{
+	for (int i = 0; i < FLASH_GROUPS; i++)
+		if (flash->groups[i].state == GROUP_IDLE)
+			return &flash->groups[i];
+	return NULL;
+}
+
+/* Takes requests of one tenant from the head of `queue` into the group; returns the payload pages. */
+static uint32_t group_fill(struct group *group, struct open_segment *open, struct list *queue)
+{
+	struct flash *flash = group->flash;
+	uint32_t n = 0, payload = 0;
+	group->ticket_low = UINT64_MAX;
+	group->ticket_high = 0;
+	while (!list_empty(queue) && n < FLASH_GROUP_PARTS) {
+		struct tier_req *req = LIST_OF(queue->next, struct tier_req, link);
+		uint32_t pages = flash_pages_of(req->entry.stored_length);
+		if (memcmp(req->tenant, open->tenant, 16))
+			break;
+		if (n && (uint64_t)(payload + pages) * FMT_PAGE > FLASH_GROUP_BYTES)
+			break;
+		if (open_pages_left(flash, open, n + 1) < segment_index_pages(n + 1) + payload + pages)
+			break;
+		list_remove(&req->link);
+		group->reqs[n] = req;
+		group->entries[n] = req->entry;
+		group->unwanted[n] = 0;
+		group->ticket_low = req->ticket < group->ticket_low ? req->ticket : group->ticket_low;
+		group->ticket_high = req->ticket > group->ticket_high ? req->ticket : group->ticket_high;
+		payload += pages;
+		n++;
+	}
+	group->head.nentries = n;
+	return payload;
+}
+
+static void group_submit(struct group *group, struct open_segment *open, uint32_t payload)
+{
+	struct flash *flash = group->flash;
+	uint32_t n = group->head.nentries, index_pages = segment_index_pages(n);
+	const struct ledger_segment *life = &flash->ledger.segments[open->segment];
+	check(index_pages <= FLASH_GROUP_PAGES);
+	group->head = (struct fmt_group){
+	    .version = flash->write_version,
+	    .segment = open->segment,
+	    .life = life->life,
+	    .sequence = ++flash->sequence,
+	    .flushed_through = flash->flushed_through,
+	    .ledger_sequence = flash->ledger.durable_sequence,
+	    .first_page = open->next_page,
+	    .index_pages = index_pages,
+	    .total_pages = index_pages + payload,
+	    .nentries = n,
+	};
+	memcpy(group->head.tenant, open->tenant, 16);
+	struct io_req *io = &group->io;
+	io->vec[0] = (struct io_vec){group->index, index_pages * FMT_PAGE};
+	uint32_t page = open->next_page + index_pages;
+	for (uint32_t i = 0; i < n; i++) {
+		struct tier_req *req = group->reqs[i];
+		uint32_t length = req->entry.stored_length, pages = flash_pages_of(length);
+		memset((uint8_t *)req->bytes + length, 0, (size_t)pages * FMT_PAGE - length);
+		group->entries[i].page = page;
+		io->vec[i + 1] = (struct io_vec){req->bytes, pages * FMT_PAGE};
+		page += pages;
+	}
+	segment_group_encode(&group->head, group->entries, life->salt, group->index);
+	io->op = IO_WRITE;
+	io->background = 0;
+	io->offset = flash_offset(flash, open->segment, open->next_page);
+	io->nvec = n + 1;
+	io->work = NULL;
+	io->done = group_written;
+	io->owner = group;
+	group->bytes = (uint64_t)group->head.total_pages * FMT_PAGE;
+	group->state = GROUP_WRITING;
+	group->failed = 0;
+	group->started_ns = flash_now(flash);
+	group->open = (uint32_t)(open - flash->open);
+	open->next_page = page;
+	open->inflight++;
+	open->reserved += n;
+	open->used_at = group->head.sequence;
+	if (!open->first_sequence)
+		open->first_sequence = group->head.sequence;
+	open->last_sequence = group->head.sequence;
+	flash->segments[open->segment].used_pages = page;
+	flash->io->ops->submit(flash->io, io);
+}
+
+static void fail_all(struct list *queue, int32_t status)
+{
+	struct list *node;
+	while ((node = list_pop_front(queue)))
+		flash_finish(LIST_OF(node, struct tier_req, link), status);
+}
+
+int commit_groups(struct flash *flash)
+{
+	int did = 0;
+	while (!flash->healing) {
+		struct list *queue = !list_empty(&flash->writes) ? &flash->writes : &flash->writes_background;
+		if (list_empty(queue))
+			break;
+		if (flash_refused(flash)) {
+			fail_all(&flash->writes, flash->last_error == ENOSPC ? CAIRN_E_FULL : CAIRN_E_IO);
+			fail_all(&flash->writes_background, CAIRN_E_IO);
+			return 1;
+		}
+		struct group *group = group_idle(flash);
+		if (!group)
+			break;
+		struct tier_req *first = LIST_OF(queue->next, struct tier_req, link);
+		int full;
+		struct open_segment *open = open_for(flash, first, &full);
+		if (full) {
+			list_remove(&first->link);
+			flash_finish(first, CAIRN_E_FULL);
+			did = 1;
+			continue;
+		}
+		if (!open)
+			break;
+		uint32_t payload = group_fill(group, open, queue);
+		check(group->head.nentries > 0);
+		group_submit(group, open, payload);
+		did = 1;
+		/* The next segment is opened before this one is full, so that its ledger record is not waited for. */
+		if (open_pages_left(flash, open, 0) < flash->segment_pages / 4) {
+			int others = 0;
+			for (int i = 0; i < FLASH_OPEN; i++)
+				others += &flash->open[i] != open && flash->open[i].segment != UINT32_MAX &&
+				          !memcmp(flash->open[i].tenant, open->tenant, 16) &&
+				          flash->segments[flash->open[i].segment].state <= SEGMENT_OPEN;
+			if (!others && clean_free_segments(flash) > 2)
+				(void)open_start(flash, open->tenant);
+		}
+	}
+	return did;
+}
+
+/* ---- ledger ------------------------------------------------------------------------------------------------------ */
+
+static void ledger_io_done(struct io_req *io)
+{
+	struct flash *flash = io->owner;
+	if (io->result)
+		flash->ledger_error = io->result;
+	if (--flash->ledger_writes)
+		return;
+	if (!flash->ledger_error) {
+		flash->ledger_state = LEDGER_WRITTEN;
+		return;
+	}
+	flash_device_error(flash, -flash->ledger_error);
+	ledger_failed(&flash->ledger);
+	flash->ledger_state = LEDGER_IDLE;
+	fail_all(&flash->deciding, CAIRN_E_IO);
+}
+
+/* Whether something that a drop covers may still get a sequence of its own: a write submitted before it, a part being
+ * carried over. The drop takes its place in the log behind them, so that ledger_forget_covered can tell when it may
+ * go. */
+static int writes_before(const struct flash *flash, uint64_t ticket)
+{
+	const struct list *queues[] = {&flash->writes, &flash->writes_background};
+	for (int q = 0; q < 2; q++)
+		for (const struct list *w = queues[q]->next; w != queues[q]; w = w->next) {
+			uint64_t at = LIST_OF(w, const struct tier_req, link)->ticket;
+			if (at < ticket || at == UINT64_MAX)
+				return 1;
+		}
+	return 0;
+}
+
+int commit_decisions(struct flash *flash)
+{
+	int did = 0;
+	while (!list_empty(&flash->decides)) {
+		struct tier_req *req = LIST_OF(flash->decides.next, struct tier_req, link);
+		int32_t status = 0;
+		if (req->record.type == LEDGER_DROP && writes_before(flash, req->ticket))
+			break;
+		if (req->record.type == LEDGER_DROP)
+			req->record.u.drop.sequence = flash->sequence;
+		if (req->record.type == LEDGER_QUARANTINE)
+			req->record.u.quarantine.sequence = flash->sequence;
+		if (flash_refused(flash))
+			status = CAIRN_E_IO;
+		else if (!ledger_fits(&flash->ledger, &req->record) && req->record.type != LEDGER_FORGET)
+			status = CAIRN_E_FULL;
+		if (!status) {
+			int error = ledger_add(&flash->ledger, &req->record);
+			if (error == CAIRN_E_FULL)
+				break; /* the batch is full: after the next one */
+			status = error;
+		}
+		list_remove(&req->link);
+		did = 1;
+		if (status)
+			flash_finish(req, status);
+		else
+			list_push_back(&flash->gathered, &req->link);
+	}
+	return did;
+}
+
+int commit_ledger(struct flash *flash)
+{
+	if (flash->ledger_state != LEDGER_IDLE)
+		return 0;
+	int again = flash->ledger.next_index == UINT32_MAX && !flash_refused(flash); /* the last batch failed */
+	if (!ledger_gathered(&flash->ledger) && !again)
+		return 0;
+	struct ledger_batch batch;
+	ledger_seal(&flash->ledger, &batch);
+	flash->ledger_batch++;
+	struct list *node;
+	while ((node = list_pop_front(&flash->gathered)))
+		list_push_back(&flash->deciding, node);
+	flash->ledger_state = LEDGER_WRITING;
+	flash->ledger_error = 0;
+	flash->ledger_writes = 2;
+	for (int copy = 0; copy < 2; copy++) {
+		struct io_req *io = &flash->ledger_io[copy];
+		io->op = IO_WRITE;
+		io->background = 0;
+		io->offset = batch.offset[copy];
+		/* The same bytes twice; const is dropped for a write. */
+		io->vec[0] = (struct io_vec){(void *)(uintptr_t)batch.bytes, batch.length};
+		io->nvec = 1;
+		io->work = NULL;
+		io->done = ledger_io_done;
+		io->owner = flash;
+		flash->io->ops->submit(flash->io, io);
+	}
+	return 1;
+}
+
+static void ledger_durable(struct flash *flash)
+{
+	ledger_written(&flash->ledger);
+	flash->ledger_state = LEDGER_IDLE;
+	for (int i = 0; i < FLASH_OPEN; i++) {
+		struct open_segment *open = &flash->open[i];
+		if (open->segment != UINT32_MAX && flash->segments[open->segment].state == SEGMENT_OPENING &&
+		    open->ledger_batch < flash->ledger_batch)
+			flash_segment_set(flash, open->segment, SEGMENT_OPEN);
+	}
+	struct list *node;
+	while ((node = list_pop_front(&flash->deciding)))
+		flash_finish(LIST_OF(node, struct tier_req, link), 0);
+}
+
+/* ---- footers ----------------------------------------------------------------------------------------------------- */
+
+static void open_release(struct open_segment *open)
+{
+	open->segment = UINT32_MAX;
+}
+
+static void seal_end(struct flash *flash, int footer)
+{
+	struct open_segment *open = &flash->open[flash->seal_open];
+	struct segment *segment = &flash->segments[open->segment];
+	flash_segment_set(flash, open->segment, SEGMENT_SEALED);
+	segment->footer = (uint8_t)footer;
+	flash->nothing_to_clean = 0;
+	if (footer) /* where the ledger has no room now it stays OPEN there: reopen hops through its groups then */
+		(void)commit_segment_record(flash, open->segment, LEDGER_SEALED);
+	open_release(open);
+	flash->seal_state = SEAL_IDLE;
+}
+
+static void seal_io_done(struct io_req *io)
+{
+	struct flash *flash = io->owner;
+	if (io->result)
+		flash->seal_error = io->result;
+	if (--flash->seal_writes)
+		return;
+	if (!flash->seal_error) {
+		flash->seal_state = SEAL_WRITTEN;
+		return;
+	}
+	flash_device_error(flash, -flash->seal_error);
+	seal_end(flash, 0);
+}
+
+int commit_seal(struct flash *flash)
+{
+	if (flash->seal_state != SEAL_IDLE)
+		return 0;
+	int waiting = 0;
+	for (uint32_t i = 0; i < FLASH_OPEN; i++) {
+		struct open_segment *open = &flash->open[i];
+		if (open->segment == UINT32_MAX || flash->segments[open->segment].state != SEGMENT_CLOSING)
+			continue;
+		waiting |= open->inflight > 0;
+		if (open->inflight)
+			continue;
+		flash->seal_open = i;
+		if (!open->nentries) { /* nothing good came into it */
+			flash_segment_set(flash, open->segment, SEGMENT_FREE);
+			(void)commit_segment_record(flash, open->segment, LEDGER_FREE);
+			open_release(open);
+			return 1;
+		}
+		const struct ledger_segment *life = &flash->ledger.segments[open->segment];
+		uint32_t pages = segment_footer_entry_pages(open->nentries);
+		check(pages <= flash->footer_pages_max && open->next_page + pages < flash->segment_pages);
+		struct fmt_footer footer = {
+		    .version = flash->write_version,
+		    .segment = open->segment,
+		    .life = life->life,
+		    .first_sequence = open->first_sequence,
+		    .last_sequence = open->last_sequence,
+		    .flushed_through = flash->flushed_through,
+		    .nentries = open->nentries,
+		    .entries_page = open->next_page,
+		    .entries_pages = pages,
+		    .used_pages = open->next_page,
+		};
+		memcpy(footer.tenant, open->tenant, 16);
+		uint8_t *trailer = flash->footer + (size_t)pages * FMT_PAGE;
+		segment_footer_encode(&footer, open->entries, life->salt, flash->footer, trailer);
+		flash->seal_state = SEAL_WRITING;
+		flash->seal_error = 0;
+		flash->seal_writes = 2;
+		for (int part = 0; part < 2; part++) {
+			struct io_req *io = &flash->seal_io[part];
+			io->op = IO_WRITE;
+			io->background = 0;
+			io->offset = flash_offset(flash, open->segment, part ? flash->segment_pages - 1 : open->next_page);
+			io->vec[0] = (struct io_vec){part ? trailer : flash->footer, part ? FMT_PAGE : pages * FMT_PAGE};
+			io->nvec = 1;
+			io->work = NULL;
+			io->done = seal_io_done;
+			io->owner = flash;
+			flash->io->ops->submit(flash->io, io);
+		}
+		pthread_mutex_lock(&flash->lock);
+		flash->stat.written_bytes += (uint64_t)(pages + 1) * FMT_PAGE;
+		pthread_mutex_unlock(&flash->lock);
+		return 1;
+	}
+	/* All that a failed flush touched is sealed: go on. */
+	if (flash->healing && !waiting) {
+		flash->healing = 0;
+		return 1;
+	}
+	return 0;
+}
+
+/* ---- flush ------------------------------------------------------------------------------------------------------- */
+
+static void group_durable(struct group *group)
+{
+	struct flash *flash = group->flash;
+	struct open_segment *open = &flash->open[group->open];
+	for (uint32_t i = 0; i < group->head.nentries; i++) {
+		const struct fmt_entry *entry = &group->entries[i];
+		uint32_t page = flash_page(flash, open->segment, entry->page);
+		if (group->unwanted[i])
+			continue;
+		if (group->reqs[i]) {
+			struct tier_req *req = group->reqs[i];
+			group->reqs[i] = NULL;
+			if (!clean_carried(flash, req, page))
+				continue;
+		} else {
+			flash->host->durable(flash->host->arg, flash->device, entry, page);
+		}
+		check(open->nentries < flash->entries_max);
+		open->entries[open->nentries++] = *entry;
+	}
+	open->inflight--;
+	open->reserved -= group->head.nentries;
+	group->state = GROUP_IDLE;
+}
+
+static void flush_failed(struct flash *flash)
+{
+	for (int i = 0; i < FLASH_GROUPS; i++) {
+		struct group *group = &flash->groups[i];
+		if (group->state == GROUP_WRITING) {
+			group->failed = 1;
+			commit_close_segment(flash, group->open);
+		} else if (group->state != GROUP_IDLE) {
+			group_withdraw(group, CAIRN_WHY_DEVICE);
+		}
+	}
+	flash->healing = 1;
+	flash->unflushed_bytes = 0;
+	if (flash->ledger_state >= LEDGER_WRITTEN) {
+		ledger_failed(&flash->ledger);
+		flash->ledger_state = LEDGER_IDLE;
+		fail_all(&flash->deciding, CAIRN_E_IO);
+	}
+	if (flash->seal_state >= SEAL_WRITTEN)
+		seal_end(flash, 0);
+}
+
+static void flush_done(struct io_req *io)
+{
+	struct flash *flash = io->owner;
+	flash->flush_flight = 0;
+	pthread_mutex_lock(&flash->lock);
+	flash->stat.flushes++;
+	flash->stat.failed_flushes += io->result != 0;
+	pthread_mutex_unlock(&flash->lock);
+	if (io->result) {
+		flash_device_error(flash, -io->result);
+		flush_failed(flash);
+		return;
+	}
+	/* In the order of their sequences, so that a chain becomes durable head first. */
+	for (;;) {
+		struct group *next = NULL;
+		for (int i = 0; i < FLASH_GROUPS; i++)
+			if (flash->groups[i].state == GROUP_FLUSHING &&
+			    (!next || flash->groups[i].head.sequence < next->head.sequence))
+				next = &flash->groups[i];
+		if (!next)
+			break;
+		group_durable(next);
+	}
+	uint64_t through = flash->sequence;
+	flash->unflushed_bytes = 0;
+	for (int i = 0; i < FLASH_GROUPS; i++) {
+		const struct group *group = &flash->groups[i];
+		if (group->state == GROUP_IDLE)
+			continue;
+		if (group->head.sequence - 1 < through)
+			through = group->head.sequence - 1;
+		if (group->state == GROUP_WRITTEN)
+			flash->unflushed_bytes += group->bytes;
+	}
+	flash->flushed_through = through > flash->flushed_through ? through : flash->flushed_through;
+	flash->unflushed_since_ns = flash_now(flash);
+	if (flash->ledger_state == LEDGER_FLUSHING)
+		ledger_durable(flash);
+	if (flash->seal_state == SEAL_FLUSHING)
+		seal_end(flash, 1);
+}
+
+/* Whether a waiting sync has nothing left to write, so that a flush now completes it. */
+static int sync_wants_flush(const struct flash *flash)
+{
+	for (struct list *node = flash->syncs.next; node != &flash->syncs; node = node->next) {
+		const struct tier_req *sync = LIST_OF(node, struct tier_req, link);
+		int written = 0, writing = 0;
+		for (int i = 0; i < FLASH_GROUPS; i++) {
+			const struct group *group = &flash->groups[i];
+			if (group->state == GROUP_IDLE || group->ticket_low > sync->ticket)
+				continue;
+			written |= group->state == GROUP_WRITTEN;
+			writing |= group->state == GROUP_WRITING;
+		}
+		const struct list *queues[] = {&flash->writes, &flash->writes_background};
+		for (int q = 0; q < 2; q++)
+			writing |= !list_empty(queues[q]) &&
+			           LIST_OF(queues[q]->next, const struct tier_req, link)->ticket <= sync->ticket;
+		/* With writes stuck behind a segment that waits for room, flush what there is: cleaning may depend on it. */
+		if (written && (!writing || !group_idle((struct flash *)(uintptr_t)flash)))
+			return 1;
+	}
+	return 0;
+}
+
+int commit_flush(struct flash *flash)
+{
+	if (flash->flush_flight)
+		return 0;
+	int written = 0, carried = 0, all_written = 1;
+	for (int i = 0; i < FLASH_GROUPS; i++) {
+		const struct group *group = &flash->groups[i];
+		written |= group->state == GROUP_WRITTEN;
+		all_written &= group->state == GROUP_WRITTEN;
+		for (uint32_t e = 0; group->state == GROUP_WRITTEN && e < group->head.nentries; e++)
+			carried |= group->entries[e].flags & FMT_PART_MOVED;
+	}
+	int ledger = flash->ledger_state == LEDGER_WRITTEN, seal = flash->seal_state == SEAL_WRITTEN;
+	if (!written && !ledger && !seal)
+		return 0;
+	int closing = 0; /* a segment that waits to be sealed waits for its groups */
+	for (int i = 0; i < FLASH_OPEN; i++)
+		closing |= flash->open[i].segment != UINT32_MAX && flash->open[i].inflight &&
+		           flash->segments[flash->open[i].segment].state == SEGMENT_CLOSING;
+	int due = ledger || seal || carried || closing || all_written || flash->closing ||
+	          flash->unflushed_bytes >= FLASH_UNFLUSHED_BYTES ||
+	          flash_now(flash) - flash->unflushed_since_ns >= FLASH_UNFLUSHED_NS || sync_wants_flush(flash);
+	if (!due)
+		return 0;
+	for (int i = 0; i < FLASH_GROUPS; i++)
+		if (flash->groups[i].state == GROUP_WRITTEN)
+			flash->groups[i].state = GROUP_FLUSHING;
+	if (ledger)
+		flash->ledger_state = LEDGER_FLUSHING;
+	if (seal)
+		flash->seal_state = SEAL_FLUSHING;
+	flash->flush_flight = 1;
+	struct io_req *io = &flash->flush;
+	io->op = IO_FLUSH;
+	io->background = 0;
+	io->nvec = 0;
+	io->work = NULL;
+	io->done = flush_done;
+	io->owner = flash;
+	flash->io->ops->submit(flash->io, io);
+	return 1;
+}
+
+int commit_syncs(struct flash *flash)
+{
+	int did = 0;
+	for (struct list *node = flash->syncs.next, *next; node != &flash->syncs; node = next) {
+		struct tier_req *sync = LIST_OF(node, struct tier_req, link);
+		next = node->next;
+		int waits = 0;
+		for (int i = 0; i < FLASH_GROUPS; i++)
+			waits |= flash->groups[i].state != GROUP_IDLE && flash->groups[i].ticket_low <= sync->ticket;
+		const struct list *queues[] = {&flash->writes, &flash->writes_background};
+		for (int q = 0; q < 2; q++)
+			for (struct list *w = queues[q]->next; w != queues[q] && !waits; w = w->next)
+				waits |= LIST_OF(w, struct tier_req, link)->ticket <= sync->ticket;
+		if (waits)
+			continue;
+		list_remove(node);
+		flash_finish(sync, 0);
+		did = 1;
+	}
+	return did;
+}
+
+int commit_idle(const struct flash *flash)
+{
+	for (int i = 0; i < FLASH_GROUPS; i++)
+		if (flash->groups[i].state != GROUP_IDLE)
+			return 0;
+	for (int i = 0; i < FLASH_OPEN; i++)
+		if (flash->open[i].segment != UINT32_MAX && flash->segments[flash->open[i].segment].state != SEGMENT_OPEN)
+			return 0;
+	return list_empty(&flash->writes) && list_empty(&flash->writes_background) && list_empty(&flash->syncs) &&
+	       list_empty(&flash->decides) && flash->ledger_state == LEDGER_IDLE && flash->seal_state == SEAL_IDLE &&
+	       !flash->flush_flight && flash->victim == UINT32_MAX && !flash->healing;
+}

@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A flash device's life: making and opening it, its loop, reads, closing. Writes are in commit.c, eviction in clean.c,
+ * reopen in recover.c.
+ *
+ * Threads: submit, wake and stat from any; all else in the loop's thread. Memory: allocated at open.
+ * Invariant: bytes reach a reader only after the stored check, which proves bytes and identity together.
+ */
+#include "tier/flash.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "tier/flash_in.h"
+
+/* ---- small helpers ----------------------------------------------------------------------------------------------- */
+
+void flash_finish(struct tier_req *req, int32_t result)
+{
+	req->result = result;
+	req->done(req);
+}
+
+void flash_device_error(struct flash *flash, int errnum)
+{
+	flash->last_error = errnum;
+	if (++flash->failures >= 3)
+		flash->refuse_until_ns = flash_now(flash) + FLASH_REFUSE_NS;
+	pthread_mutex_lock(&flash->lock);
+	flash->stat.state = flash->failures >= 3;
+	pthread_mutex_unlock(&flash->lock);
+}
+
+int flash_refused(struct flash *flash)
+{
+	if (!flash->refuse_until_ns)
+		return 0;
+	if (flash_now(flash) < flash->refuse_until_ns)
+		return 1;
+	flash->refuse_until_ns = 0; /* let one through; the next failure refuses again */
+	flash->failures = 2;
+	return 0;
+}
+
+void flash_segment_set(struct flash *flash, uint32_t segment, uint8_t state)
+{
+	struct segment *s = &flash->segments[segment];
+	flash->free_backed -= s->state == SEGMENT_FREE && s->backed;
+	flash->sealed -= s->state == SEGMENT_SEALED;
+	s->state = state;
+	flash->free_backed += s->state == SEGMENT_FREE && s->backed;
+	flash->sealed += s->state == SEGMENT_SEALED;
+}
+
+void flash_segment_back(struct flash *flash, uint32_t segment, uint8_t backed)
+{
+	struct segment *s = &flash->segments[segment];
+	if (s->backed == backed)
+		return;
+	flash->free_backed -= s->state == SEGMENT_FREE && s->backed;
+	s->backed = backed;
+	flash->free_backed += s->state == SEGMENT_FREE && s->backed;
+	flash->backed += backed ? 1 : -1;
+	if (backed && flash->grow_room)
+		flash->grow_room--;
+}
+
+uint32_t flash_part_max(const struct flash *flash)
+{
+	return flash->part_max;
+}
+
+uint32_t flash_pages_per_segment(const struct flash *flash)
+{
+	return flash->segment_pages;
+}
+
+uint32_t flash_segments(const struct flash *flash)
+{
+	return flash->nsegments;
+}
+
+struct ledger *flash_ledger(struct flash *flash)
+{
+	return &flash->ledger;
+}
+
+/* ---- open -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t pow2_down(uint64_t value)
+{
+	uint32_t power = 1;
+	while ((uint64_t)power * 2 <= value && power < (1u << 31))
+		power *= 2;
+	return power;
+}
+
+static void label_plan(const struct flash_config *config, struct fmt_label *label)
+{
+	uint32_t segment = config->segment_bytes;
+	if (!segment) { /* at least 32 of them, so that freeing one is a small step */
+		segment = pow2_down(config->budget_bytes / 32);
+		segment = segment < (1u << 20) ? 1u << 20 : segment > (128u << 20) ? 128u << 20 : segment;
+	}
+	uint64_t nsegments = config->budget_bytes / segment + 1;
+	uint64_t ledger = config->budget_bytes < (64ull << 20)  ? 128u << 10
+	                  : config->budget_bytes < (1ull << 30) ? 512u << 10
+	                                                        : 4u << 20;
+	while (ledger < nsegments * 64 * 8 && ledger < (64u << 20)) /* the segment table: an eighth of an area */
+		ledger *= 2;
+	memset(label, 0, sizeof(*label));
+	label->version = config->write_version;
+	memcpy(label->store_id, config->store_id, 16);
+	memcpy(label->device_id, config->device_id, 16);
+	label->device_index = config->device;
+	label->segment_bytes = segment;
+	label->ledger_bytes = (uint32_t)ledger;
+	label->ledger_offset = 2 * FMT_PAGE;
+	label->segments_offset = BYTES_ROUND_UP(label->ledger_offset + 4 * ledger, 1u << 20);
+}
+
+static int label_write(struct flash *flash)
+{
+	uint8_t *pages = mem_aligned(FMT_PAGE, 2 * FMT_PAGE);
+	if (!pages)
+		return err_set(CAIRN_E_NOMEM, "no memory to make %s", flash->path);
+	segment_label_encode(&flash->label, pages);
+	memcpy(pages + FMT_PAGE, pages, FMT_PAGE);
+	int error = flash->io->ops->pwrite(flash->io, pages, 2 * FMT_PAGE, 0);
+	if (!error)
+		error = flash->io->ops->sync(flash->io);
+	mem_free(pages);
+	return error ? err_set(err_from_errno(-error), "cannot write %s: %s", flash->path, strerror(-error)) : 0;
+}
+
+static int label_read(struct flash *flash, const struct flash_config *config)
+{
+	uint8_t *pages = mem_aligned(FMT_PAGE, 2 * FMT_PAGE);
+	if (!pages)
+		return err_set(CAIRN_E_NOMEM, "no memory to open %s", flash->path);
+	int result = FMT_BAD, error = 0;
+	for (int copy = 0; copy < 2 && result != FMT_OK; copy++) {
+		error = flash->io->ops->pread(flash->io, pages, FMT_PAGE, (uint64_t)copy * FMT_PAGE);
+		if (error)
+			continue;
+		int decoded = segment_label_decode(pages, &flash->label);
+		result = decoded == FMT_OK || result == FMT_BAD ? decoded : result;
+	}
+	mem_free(pages);
+	if (result == FMT_NEWER)
+		return err_set(CAIRN_E_VERSION, "%s was written by a newer cairn: upgrade this one", flash->path);
+	if (result != FMT_OK && error)
+		return err_set(err_from_errno(-error), "cannot read %s: %s", flash->path, strerror(-error));
+	if (result != FMT_OK)
+		return err_set(CAIRN_E_CORRUPT, "the label of %s is damaged in both copies: run cairn fsck --repair",
+		               flash->path);
+	if (memcmp(flash->label.store_id, config->store_id, 16) || memcmp(flash->label.device_id, config->device_id, 16))
+		return err_set(CAIRN_E_CORRUPT, "%s belongs to another store: give each store its own file", flash->path);
+	return 0;
+}
+
+static int flash_allocate(struct flash *flash)
+{
+	uint32_t entries = flash->label.segment_bytes / 8192;
+	flash->entries_max = entries < 128 ? 128 : entries > 32768 ? 32768 : entries;
+	flash->footer_pages_max = segment_footer_entry_pages(flash->entries_max);
+	flash->segments = mem_array(flash->nsegments, sizeof(*flash->segments));
+	flash->footer = mem_aligned(FMT_PAGE, (size_t)(flash->footer_pages_max + 1) * FMT_PAGE);
+	flash->reads = mem_array(FLASH_READS, sizeof(*flash->reads));
+	if (!flash->segments || !flash->footer || !flash->reads || clean_open(flash))
+		return CAIRN_E_NOMEM;
+	for (int i = 0; i < FLASH_READS; i++)
+		list_push_back(&flash->reads_free, &flash->reads[i].link);
+	for (int i = 0; i < FLASH_GROUPS; i++) {
+		flash->groups[i].flash = flash;
+		flash->groups[i].index = mem_aligned(FMT_PAGE, FLASH_GROUP_PAGES * FMT_PAGE);
+		if (!flash->groups[i].index)
+			return CAIRN_E_NOMEM;
+	}
+	for (int i = 0; i < FLASH_OPEN; i++) {
+		flash->open[i].entries = mem_array(flash->entries_max, sizeof(struct fmt_entry));
+		if (!flash->open[i].entries)
+			return CAIRN_E_NOMEM;
+	}
+	return 0;
+}
+
+static int flash_shape(struct flash *flash, const struct flash_config *config)
+{
+	uint64_t size, free, all;
+	flash->segment_pages = flash->label.segment_bytes / FMT_PAGE;
+	flash->part_max = flash->label.segment_bytes / 2 < CAIRN_PART_MAX_BYTES ? flash->label.segment_bytes / 2
+	                                                                       : CAIRN_PART_MAX_BYTES;
+	int error = flash->io->ops->space(flash->io, &size, &free, &all);
+	if (error)
+		return err_set(CAIRN_E_IO, "cannot ask %s for its size: %s", flash->path, strerror(-error));
+	uint64_t room =
+		config->budget_bytes > flash->label.segments_offset ? config->budget_bytes - flash->label.segments_offset : 0;
+	uint64_t budget = room / flash->label.segment_bytes;
+	uint64_t there =
+		size > flash->label.segments_offset
+			? (size - flash->label.segments_offset + flash->label.segment_bytes - 1) / flash->label.segment_bytes
+			: 0;
+	uint64_t most = flash->label.ledger_bytes / 64 / 4; /* what the segment table may take of the ledger */
+	budget = budget < most ? budget : most;
+	if (budget < 4)
+		return err_set(CAIRN_E_INVAL, "a budget of %llu bytes for %s is too small: at least %llu",
+		               (unsigned long long)config->budget_bytes, flash->path,
+		               (unsigned long long)(flash->label.segments_offset + 4ull * flash->label.segment_bytes));
+	flash->budget_segments = (uint32_t)budget;
+	flash->nsegments = (uint32_t)(there > budget ? (there < most ? there : most) : budget);
+	return 0;
+}
+
+int flash_open(const struct flash_config *config, struct flash **ret_flash)
+{
+	struct flash *flash = mem_alloc(sizeof(*flash));
+	if (!flash)
+		return err_set(CAIRN_E_NOMEM, "no memory to open %s", config->path);
+	pthread_mutex_init(&flash->lock, NULL);
+	struct list *lists[] = {&flash->reads_free, &flash->reads_waiting, &flash->reads_background, &flash->writes,
+	                        &flash->writes_background, &flash->syncs, &flash->decides, &flash->gathered,
+	                        &flash->deciding, &flash->inbox};
+	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+		list_init(lists[i]);
+	for (int i = 0; i < FLASH_OPEN; i++)
+		flash->open[i].segment = UINT32_MAX;
+	flash->victim = UINT32_MAX;
+	flash->clock = config->maker->clock;
+	flash->host = config->host;
+	flash->device = config->device;
+	flash->readonly = config->readonly;
+	flash->budget_bytes = config->budget_bytes;
+	flash->free_floor_bytes = config->free_floor_bytes;
+	flash->write_version = config->write_version;
+	size_t length = strlen(config->path);
+	check(length < sizeof(flash->path));
+	memcpy(flash->path, config->path, length + 1);
+	uint32_t flags = config->create ? IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE : config->readonly ? IO_OPEN_READONLY : 0;
+	int error = config->maker->open(config->maker->arg, config->path, flags, config->io_threads, &flash->io);
+	if (error) {
+		flash->io = NULL;
+		error = err_set(error == -EEXIST ? CAIRN_E_NOTSTORE : err_from_errno(-error),
+		                "cannot open the flash device %s: %s", config->path, strerror(-error));
+		goto fail;
+	}
+	if (config->create)
+		label_plan(config, &flash->label);
+	else
+		error = label_read(flash, config);
+	if (!error)
+		error = flash_shape(flash, config);
+	if (!error && flash_allocate(flash))
+		error = err_set(CAIRN_E_NOMEM, "no memory to open %s", config->path);
+	if (!error)
+		error = ledger_open(&flash->ledger, flash->io, &flash->label, flash->nsegments, config->write_version);
+	if (error)
+		goto fail;
+	if (config->create) {
+		/* Label last: a device without one was never finished. */
+		error = flash->io->ops->allocate(flash->io, 0, flash->label.segments_offset);
+		if (!error)
+			error = ledger_format(&flash->ledger);
+		if (error)
+			error = err_set(err_from_errno(-error), "cannot make %s: %s", flash->path, strerror(-error));
+		else
+			error = label_write(flash);
+		if (error)
+			goto fail;
+	}
+	if (!config->create) {
+		error = ledger_replay(&flash->ledger, &flash->recovery.read_bytes);
+		if (!error)
+			error = recover_gather(flash);
+		if (error)
+			goto fail;
+	}
+	*ret_flash = flash;
+	return 0;
+fail:
+	flash_abandon(flash);
+	return error;
+}
+
+void flash_abandon(struct flash *flash)
+{
+	if (!flash)
+		return;
+	if (flash->io)
+		flash->io->ops->close(flash->io);
+	ledger_done(&flash->ledger);
+	clean_done(flash);
+	for (int i = 0; i < FLASH_GROUPS; i++)
+		mem_free(flash->groups[i].index);
+	for (int i = 0; i < FLASH_OPEN; i++)
+		mem_free(flash->open[i].entries);
+	mem_free(flash->segments);
+	mem_free(flash->footer);
+	mem_free(flash->reads);
+	mem_free(flash->loose);
+	pthread_mutex_destroy(&flash->lock);
+	mem_free(flash);
+}
+
+static void publish(struct flash *flash);
+
+static struct ledger_record *mark_now(struct flash *flash, uint64_t next_birth)
+{
+	struct ledger_record *mark = &flash->ledger.mark;
+	if (next_birth > mark->u.mark.next_birth)
+		mark->u.mark.next_birth = next_birth;
+	mark->u.mark.flushed_through = flash->flushed_through;
+	return mark;
+}
+
+int flash_start(struct flash *flash, uint64_t next_birth)
+{
+	publish(flash);
+	if (flash->readonly)
+		return 0;
+	struct ledger_record *mark = mark_now(flash, next_birth);
+	mark->u.mark.group_epoch++;
+	mark->u.mark.clean = 0;
+	mark->u.mark.checkpoint_segment = UINT32_MAX;
+	for (uint32_t i = 0; i < flash->nsegments; i++) /* a checkpoint is good for one reopen */
+		if (flash->segments[i].state == SEGMENT_CHECKPOINT) {
+			flash_segment_set(flash, i, SEGMENT_FREE);
+			(void)commit_segment_record(flash, i, LEDGER_FREE);
+		}
+	flash->sequence = mark->u.mark.group_epoch << 32;
+	int error = recover_wipe_tails(flash);
+	struct ledger_record record = *mark;
+	if (!error)
+		error = ledger_add(&flash->ledger, &record) ? -ENOMEM : ledger_commit(&flash->ledger);
+	if (!error)
+		error = flash->io->ops->sync(flash->io);
+	flash->ledger_batch = 1;
+	if (error)
+		return err_set(err_from_errno(-error),
+		               "cannot write %s: %s (a full disk or a read-only one opens with --read-only)", flash->path,
+		               strerror(-error));
+	/* Everything that was found is flushed now. */
+	flash->flushed_through = flash->sequence;
+	return 0;
+}
+
+/* ---- reads ------------------------------------------------------------------------------------------------------- */
+
+/* Outside of the loop: the check of a part that came from the device. */
+static void read_work(struct io_req *io)
+{
+	if (io->result)
+		return;
+	const struct read *read = io->owner;
+	const struct tier_req *req = read->req;
+	uint64_t hash = digest_xxh3(req->bytes, req->entry.stored_length, 0);
+	uint64_t stored = segment_stored_check(req->entry.key, req->entry.space, req->entry.part, req->entry.raw_length,
+	                                       req->entry.stored_length, req->entry.codec, hash);
+	if (stored != req->check)
+		io->result = -EBADMSG;
+	else
+		((struct tier_req *)(uintptr_t)req)->entry.raw_check = hash;
+}
+
+/* A failed check: is it damage, or does another part lie there (two keys of one prefix)? The group's index tells. */
+static int32_t read_verdict(struct flash *flash, const struct tier_req *req, uint32_t segment)
+{
+	struct fmt_entry *entries = mem_array(flash->entries_max, sizeof(*entries));
+	if (!entries)
+		return CAIRN_DAMAGED;
+	int32_t verdict = CAIRN_DAMAGED;
+	long n = recover_entries(flash, segment, entries);
+	for (long i = 0; i < n; i++)
+		if (flash_page(flash, segment, entries[i].page) == req->page &&
+		    (memcmp(entries[i].key, req->entry.key, 32) || memcmp(entries[i].space, req->entry.space, 32) ||
+		     entries[i].part != req->entry.part))
+			verdict = CAIRN_MISS;
+	mem_free(entries);
+	return verdict;
+}
+
+static void read_submit(struct read *read);
+
+static void read_done(struct io_req *io)
+{
+	struct read *read = io->owner;
+	struct flash *flash = read->flash;
+	struct tier_req *req = read->req;
+	if (io->result == -EBADMSG && !read->again) {
+		read->again = 1; /* the wire and not the medium? */
+		read_submit(read);
+		return;
+	}
+	int32_t status = 0;
+	if (io->result == -EBADMSG)
+		status = read_verdict(flash, req, read->segment);
+	else if (io->result)
+		status = CAIRN_E_IO;
+	uint64_t took = flash_now(flash) - read->started_ns;
+	pthread_mutex_lock(&flash->lock);
+	if (!status && took) {
+		double rate = (double)req->entry.stored_length / (double)took, seconds = (double)took / 1e9;
+		flash->stat.read_gb_s = flash->stat.read_gb_s > 0 ? flash->stat.read_gb_s * 0.95 + rate * 0.05 : rate;
+		flash->stat.read_s = flash->stat.read_s > 0 ? flash->stat.read_s * 0.95 + seconds * 0.05 : seconds;
+	}
+	pthread_mutex_unlock(&flash->lock);
+	flash->segments[read->segment].readers--;
+	list_push_back(&flash->reads_free, &read->link);
+	flash_finish(req, status);
+}
+
+static void read_submit(struct read *read)
+{
+	struct flash *flash = read->flash;
+	struct io_req *io = &read->io;
+	io->op = IO_READ;
+	io->background = read->req->background;
+	io->offset = flash_offset(flash, 0, read->req->page);
+	io->vec[0] = (struct io_vec){read->req->bytes, flash_pages_of(read->req->entry.stored_length) * FMT_PAGE};
+	io->nvec = 1;
+	io->work = read_work;
+	io->done = read_done;
+	io->owner = read;
+	flash->io->ops->submit(flash->io, io);
+}
+
+static int reads_start(struct flash *flash)
+{
+	int did = 0;
+	while (!list_empty(&flash->reads_free)) {
+		struct list *node = list_pop_front(&flash->reads_waiting);
+		if (!node)
+			node = list_pop_front(&flash->reads_background);
+		if (!node)
+			break;
+		struct tier_req *req = LIST_OF(node, struct tier_req, link);
+		/* Asked now, in the thread that moves parts and frees segments: it stays true while `readers` counts us. */
+		if (!flash->host->place(flash->host->arg, flash->device, &req->entry, &req->page)) {
+			flash_finish(req, CAIRN_MISS);
+			did = 1;
+			continue;
+		}
+		uint32_t segment = req->page / flash->segment_pages;
+		uint64_t end = (uint64_t)req->page % flash->segment_pages + flash_pages_of(req->entry.stored_length);
+		did = 1;
+		if (segment >= flash->nsegments || end > flash->segment_pages) {
+			flash_finish(req, CAIRN_DAMAGED); /* a place that no segment has: from a damaged index */
+			continue;
+		}
+		struct read *read = LIST_OF(list_pop_front(&flash->reads_free), struct read, link);
+		read->req = req;
+		read->flash = flash;
+		read->segment = segment;
+		read->again = 0;
+		read->started_ns = flash_now(flash);
+		flash->segments[segment].readers++;
+		read_submit(read);
+	}
+	return did;
+}
+
+/* ---- loop -------------------------------------------------------------------------------------------------------- */
+
+static void flash_submit(void *tier, struct tier_req *req)
+{
+	struct flash *flash = tier;
+	pthread_mutex_lock(&flash->lock);
+	req->ticket = ++flash->next_ticket;
+	list_push_back(&flash->inbox, &req->link);
+	pthread_mutex_unlock(&flash->lock);
+	flash->io->ops->wake(flash->io);
+}
+
+static void flash_wake(void *tier)
+{
+	struct flash *flash = tier;
+	flash->io->ops->wake(flash->io);
+}
+
+static int inbox_sort(struct flash *flash)
+{
+	int did = 0;
+	for (;;) {
+		pthread_mutex_lock(&flash->lock);
+		struct list *node = list_pop_front(&flash->inbox);
+		pthread_mutex_unlock(&flash->lock);
+		if (!node)
+			return did;
+		did = 1;
+		struct tier_req *req = LIST_OF(node, struct tier_req, link);
+		if (flash->readonly && req->op != TIER_READ) {
+			flash_finish(req, CAIRN_E_RDONLY);
+			continue;
+		}
+		switch (req->op) {
+		case TIER_READ:
+			list_push_back(req->background ? &flash->reads_background : &flash->reads_waiting, node);
+			break;
+		case TIER_WRITE:
+			list_push_back(req->background ? &flash->writes_background : &flash->writes, node);
+			break;
+		case TIER_SYNC:
+			list_push_back(&flash->syncs, node);
+			break;
+		default:
+			check(req->op == TIER_DECIDE);
+			list_push_back(&flash->decides, node);
+		}
+	}
+}
+
+/* What cairn_stat shows of the loop's own counts. */
+static void publish(struct flash *flash)
+{
+	uint32_t open = 0;
+	for (int i = 0; i < FLASH_OPEN; i++)
+		open += flash->open[i].segment != UINT32_MAX;
+	pthread_mutex_lock(&flash->lock);
+	flash->stat.segments = flash->budget_segments;
+	flash->stat.free_segments = flash->free_backed + (flash->budget_segments > flash->backed
+	                                                      ? flash->budget_segments - flash->backed
+	                                                      : 0);
+	flash->stat.open_segments = open;
+	flash->stat.segment_bytes = flash->label.segment_bytes;
+	flash->stat.used_bytes = flash->label.segments_offset + (uint64_t)flash->backed * flash->label.segment_bytes;
+	pthread_mutex_unlock(&flash->lock);
+}
+
+static int flash_step(void *tier, uint64_t timeout_ns)
+{
+	struct flash *flash = tier;
+	int did = inbox_sort(flash);
+	did |= reads_start(flash);
+	if (!flash->readonly) {
+		did |= clean_step(flash);
+		did |= commit_decisions(flash);
+		did |= commit_groups(flash);
+		did |= commit_seal(flash);
+		did |= commit_ledger(flash);
+		did |= commit_flush(flash);
+		did |= commit_syncs(flash);
+	}
+	uint64_t wait = did ? 0 : timeout_ns;
+	/* What waits for time and not for a completion: the flush of `none` parts, a search for a victim, growth. */
+	if (wait > FLASH_UNFLUSHED_NS / 4 && flash->unflushed_bytes)
+		wait = FLASH_UNFLUSHED_NS / 4;
+	if (wait > 50000000ull && (!list_empty(&flash->writes) || !list_empty(&flash->writes_background)))
+		wait = 50000000ull;
+	did |= flash->io->ops->poll(flash->io, wait) > 0;
+	if (did)
+		publish(flash);
+	return did;
+}
+
+static void flash_stat(void *tier, struct cairn_device_stat *ret_stat)
+{
+	struct flash *flash = tier;
+	pthread_mutex_lock(&flash->lock);
+	*ret_stat = flash->stat;
+	pthread_mutex_unlock(&flash->lock);
+}
+
+/* ---- close ------------------------------------------------------------------------------------------------------- */
+
+static int flash_quiet(const struct flash *flash)
+{
+	return list_empty(&flash->reads_waiting) && list_empty(&flash->reads_background) &&
+	       (flash->readonly || (commit_idle(flash) && !ledger_gathered(&flash->ledger)));
+}
+
+int flash_close(struct flash *flash, uint64_t next_birth, const struct flash_checkpoint *checkpoint)
+{
+	int error = 0;
+	flash->closing = 1;
+	uint64_t stuck_ns = flash_now(flash) + 30000000000ull;
+	while (!flash_quiet(flash)) {
+		flash_step(flash, 10000000);
+		if (flash_now(flash) > stuck_ns)
+			break; /* a device that neither works nor fails: it is as if the power went */
+	}
+	if (!flash->readonly && commit_idle(flash)) {
+		error = recover_checkpoint_write(flash, checkpoint);
+		struct ledger_record record = *mark_now(flash, next_birth);
+		record.u.mark.clean = 1;
+		record.u.mark.flushed_through = flash->sequence;
+		if (!error)
+			error = recover_wipe_tails(flash);
+		if (!error)
+			error = ledger_add(&flash->ledger, &record) ? -ENOMEM : 0;
+		if (!error)
+			error = ledger_commit(&flash->ledger);
+		if (error)
+			error = err_set(err_from_errno(-error), "cannot close %s cleanly: %s", flash->path, strerror(-error));
+	}
+	flash_abandon(flash);
+	return error;
+}
+
+const struct tier_ops flash_ops = {
+	.name = "flash",
+	.submit = flash_submit,
+	.step = flash_step,
+	.wake = flash_wake,
+	.stat = flash_stat,
+};

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory tier: a budget of extents (one sealed memfd each), each of one tenant for its life, cut into runs of
+ * 64 KiB pages (parts of at most 32 KiB share a page: a power of two of 4 KiB cells each). A part lies in one run: its
+ * address is 4 KiB aligned and its room a multiple of 4 KiB, so that the flash tier reads and writes it in place.
+ *
+ * Threads: everything here is called under the store's lock, except that the bytes of a slot are read and written by
+ * its holders (refs > 0) outside of it. Memory: all taken at open; nothing is allocated later.
+ * Invariant: a slot is freed only with refs 0; a slot in a recency list is READY.
+ */
+#ifndef CAIRN_TIER_MEMORY_H
+#define CAIRN_TIER_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MEMORY_PAGE 65536u
+#define MEMORY_CELL 4096u
+#define MEMORY_TENANTS_MAX 64u
+
+enum memory_state {
+	MEMORY_UNUSED = 0,
+	MEMORY_FILLING = 1, /* its bytes are on their way in: from a writer or a lower tier */
+	MEMORY_READY = 2,
+	MEMORY_FAILED = 3,  /* they will not come; freed when the last waiter lets go */
+};
+
+struct memory_slot {
+	uint8_t key_rest[16];  /* the second half of the key (the catalog entry has the first) */
+	uint64_t raw_check;    /* XXH3-64 of the bytes, when READY */
+	uint32_t entry;        /* catalog index + 1; 0: no longer in the catalog */
+	uint32_t newer, older; /* recency list: slot numbers; 0: none */
+	uint32_t cell;         /* first cell of 4 KiB, counted over all extents */
+	uint32_t length;       /* bytes asked for */
+	uint16_t refs;         /* readers, writers, leases, pending writes to flash: not evictable while > 0 */
+	uint8_t state;         /* enum memory_state */
+	uint8_t tenant;
+	int16_t error;         /* FAILED: the status for those who wait */
+	uint8_t dirty;         /* 1: on its way to flash */
+	uint8_t leased;        /* leases on it, 255 at most */
+};
+_Static_assert(sizeof(struct memory_slot) == 56, "a memory-only part costs this and a catalog entry");
+
+struct memory;
+
+/* budget_bytes is rounded down to extents of a quarter of it (2 MiB..1 GiB, at least one extent). All memory is
+ * touched. 0, CAIRN_E_NOMEM, CAIRN_E_INVAL (budget below 8 MiB). */
+int memory_open(uint64_t budget_bytes, struct memory **ret_memory);
+void memory_close(struct memory *memory);
+
+/* Room for `length` bytes for a tenant: a slot number > 0, FILLING, refs 1; or 0: no room without eviction. May give an
+ * unassigned extent to the tenant. */
+uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length);
+/* The slot to evict next for this tenant: the oldest READY with refs 0, or 0. Those in use that it meets on the way go
+ * to the young end. The caller removes it from the catalog and frees it, then tries again. */
+uint32_t memory_victim(struct memory *memory, uint32_t tenant);
+/* When a tenant has no victim left: one slot of the tenant that is furthest over its fair share, so that its extent
+ * drains and changes hands; 0: none. memory_take moves an extent that became empty. */
+uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant);
+/* refs must be 0 or the caller's only one; takes it out of the recency list. */
+void memory_free(struct memory *memory, uint32_t slot);
+/* Most bytes one part can have here (an extent). */
+uint32_t memory_part_max(const struct memory *memory);
+
+struct memory_slot *memory_slot(struct memory *memory, uint32_t slot);
+void *memory_address(struct memory *memory, uint32_t slot);
+/* The memfd behind a slot and the offset in it. */
+void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint64_t *ret_offset);
+/* Youngest end of the tenant's recency list (READY only); again: moves it there. */
+void memory_touch(struct memory *memory, uint32_t slot);
+/* Just behind (older than) `ahead`, which is READY and of the same tenant. */
+void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead);
+/* Oldest end: goes next (hint close). */
+void memory_age(struct memory *memory, uint32_t slot);
+
+struct memory_stat {
+	uint64_t capacity_bytes, used_bytes, slots, slots_max;
+};
+void memory_stat(const struct memory *memory, struct memory_stat *ret_stat);
+/* Bytes of memory (extents) that a tenant holds, and its fair share (budget / tenants with memory). */
+uint64_t memory_tenant_bytes(const struct memory *memory, uint32_t tenant);
+/* Recomputes everything that is kept incrementally and checks it (tests, simulation). */
+void memory_check(const struct memory *memory);
+
+#endif

@@ -117,6 +117,12 @@ struct catalog_entry *catalog_at(struct catalog *catalog, uint32_t entry)
 	return &catalog->entries[entry - 1];
 }
 
+struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry)
+{
+	check(entry && entry <= catalog->fresh);
+	return catalog->entries[entry - 1].part == PART_FREE ? NULL : &catalog->entries[entry - 1];
+}
+
 uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part)
 {
 	for (uint32_t entry = *bucket_of(catalog, space, prefix); entry; entry = catalog->entries[entry - 1].next) {

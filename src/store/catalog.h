@@ -70,6 +70,8 @@ static inline void catalog_set_check(struct catalog_entry *e, uint64_t check)
 }
 
 struct catalog_entry *catalog_at(struct catalog *catalog, uint32_t entry);
+/* The same for an entry that may have been freed since: NULL then. */
+struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry);
 /* The entry of a part, ghosts included; 0: none. */
 uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part);
 /* Any entry of the key that is not a ghost, lowest part first; else a ghost; 0: none. The parent of a child. */

@@ -61,16 +61,12 @@ static long remove_spaces(cairn *store, int (*hit)(const struct cairn_space *spa
                           const uint8_t *what)
 {
 	long removed = 0;
-	for (uint32_t entry = catalog_next(store->catalog, 0); entry;) {
-		uint32_t next = catalog_next(store->catalog, entry);
+	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
-		if (!(e->flags & CATALOG_GHOST) && hit(store->spaces[e->space - 1], what)) {
-			entry_remove(store, entry, CAIRN_WHY_DROPPED);
-			removed++;
-			/* A ghost parent may have gone with it: begin from the last one that is surely there. */
-			next = catalog_next(store->catalog, entry - 1);
-		}
-		entry = next;
+		if ((e->flags & CATALOG_GHOST) || !hit(store->spaces[e->space - 1], what))
+			continue;
+		entry_remove(store, entry, CAIRN_WHY_DROPPED);
+		removed++;
 	}
 	store->stat.dropped_parts += (uint64_t)removed;
 	return removed;

@@ -147,10 +147,11 @@ static void use_now(cairn *store, struct catalog_entry *e)
 		account_add(store, e);
 }
 
-void entry_touch(cairn *store, uint32_t entry)
+void entry_touch(cairn *store, uint32_t entry, int used)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
-	e->flags = (uint8_t)((e->flags | CATALOG_USED) & ~CATALOG_CLOSED);
+	if (used)
+		e->flags = (uint8_t)((e->flags | CATALOG_USED) & ~CATALOG_CLOSED);
 	use_now(store, e);
 	/* Up the chain until an ancestor was touched in this tick: then all above it were. */
 	for (entry = e->parent; entry; entry = e->parent) {

@@ -175,7 +175,7 @@ static int32_t slot_want(cairn *store, const struct cairn_space *space, const ca
 		if (!*ret_slot)
 			return CAIRN_E_BUSY;
 	}
-	entry_touch(store, entry);
+	entry_touch(store, entry, 1);
 	return CAIRN_OK;
 }
 

@@ -136,24 +136,28 @@ static long host_choose(void *arg, uint32_t device, const uint32_t *segments, si
 	const struct device *d = &store->devices[device];
 	uint64_t segment_bytes = (uint64_t)d->pages_per_segment * FMT_PAGE;
 	long best = -1;
-	double best_index = 0;
+	double best_index = 0, best_age = 0;
 	for (size_t i = 0; i < n; i++) {
 		const struct account *account = &d->accounts[segments[i]];
 		if (account->kept_bytes > segment_bytes / 8 * 7)
 			continue; /* freeing it would free nothing */
 		uint64_t units = account->live_bytes / 1024 + account->live_parts;
-		uint64_t newest = units * store->tick;
+		uint64_t newest = units * store->tick > account->use_sum ? units * store->tick : account->use_sum;
 		struct evict_segment segment = {
 		    .live_bytes = account->live_bytes,
-		    .age_sum = (newest > account->use_sum ? newest - account->use_sum : 0) * 1024,
+		    .age_sum = (newest - account->use_sum) * 1024,
 		    .kept_bytes = account->kept_bytes,
 		    .segment_bytes = segment_bytes,
 		};
 		double index = evict_segment_index(&segment);
-		/* Of equals the youngest: where one chain fills all of them, its end goes before its head. */
-		if (best < 0 || index <= best_index) {
+		double age = units ? (double)(newest - account->use_sum) / (double)units : EVICT_TICKS_MAX;
+		/* Of equally recent ones the youngest: where one chain fills them all, its end goes before its head. */
+		int equal = best >= 0 && account->live_parts && age < best_age + 1 && age > best_age - 1 &&
+		            index < best_index * 1.25;
+		if (best < 0 || index < best_index || equal) {
 			best = (long)i;
-			best_index = index;
+			best_index = equal && best_index < index ? best_index : index;
+			best_age = age;
 		}
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -164,12 +168,10 @@ static void host_lost(void *arg, uint32_t device, uint32_t from, uint32_t to, ui
 {
 	cairn *store = arg;
 	pthread_mutex_lock(&store->lock);
-	for (uint32_t entry = catalog_next(store->catalog, 0); entry;) {
-		uint32_t next = catalog_next(store->catalog, entry);
+	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		if ((e->flags & CATALOG_FLASH) && e->device == device && e->page >= from && e->page < to)
 			entry_flash_clear(store, entry, reason);
-		entry = next;
 	}
 	pthread_mutex_unlock(&store->lock);
 }

@@ -156,7 +156,7 @@ static void take_group(struct match_work *work, struct cairn_match *match, uint3
 			match->info.bytes += e->length;
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
 			hold(match, store, entry, max);
-			entry_touch(store, entry);
+			entry_touch(store, entry, 1);
 			if (memory)
 				memory_touch(store->memory, e->slot);
 		}
@@ -225,6 +225,7 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 	if (!match)
 		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
 	pthread_mutex_lock(&store->lock);
+	match_expire(store);
 	if (store->nmatches == STORE_MATCHES) {
 		pthread_mutex_unlock(&store->lock);
 		mem_free(match);
@@ -251,9 +252,9 @@ CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match
 static void match_let_go(cairn *store, struct cairn_match *match)
 {
 	for (uint32_t i = 0; i < match->nheld; i++) {
-		struct catalog_entry *e = catalog_at(store->catalog, match->held[i].entry);
-		/* Dropped or damaged meanwhile, its entry may be another part's by now. */
-		if (catalog_birth(e) == match->held[i].birth && e->holds)
+		/* Dropped or damaged meanwhile, its entry may be nobody's or another part's by now. */
+		struct catalog_entry *e = catalog_peek(store->catalog, match->held[i].entry);
+		if (e && catalog_birth(e) == match->held[i].birth && e->holds)
 			e->holds--;
 	}
 	match->nheld = 0;

@@ -207,9 +207,17 @@ static int fan_out(cairn *store, uint32_t op, const struct ledger_record *record
 	for (uint32_t i = 0; i < fan.n && error; i++)
 		if (fan.results[i] == FAN_PENDING)
 			fan.reqs[i]->result = NULL;
-	for (uint32_t i = 0; i < fan.n && !error; i++)
-		error = fan.results[i];
-	return error;
+	if (error)
+		return error;
+	/* What only adds (a session, a description) is safe with one device: the others are reconciled when they come back.
+	 * What takes away must be known to all, since any of them may be the one that is left. */
+	int adds = records && (records[0].type == LEDGER_SESSION || records[0].type == LEDGER_SPACE);
+	uint32_t good = 0;
+	for (uint32_t i = 0; i < fan.n; i++) {
+		good += fan.results[i] == 0;
+		error = error ? error : fan.results[i];
+	}
+	return adds && good ? 0 : error;
 }
 
 int store_decide_all(cairn *store, const struct ledger_record *records, size_t n)
@@ -217,7 +225,7 @@ int store_decide_all(cairn *store, const struct ledger_record *records, size_t n
 	check(n <= STORE_DECISIONS);
 	int error = fan_out(store, TIER_DECIDE, records, n, UINT64_MAX);
 	if (error == CAIRN_E_FULL)
-		return err_set(error, "the ledger is full: forget sessions that are no longer needed");
+		return err_set(error, "a device's ledger is full: forget sessions, or drop a space instead of its keys");
 	if (error)
 		return err_set(error, "the decision is not durable: a flash device failed");
 	return 0;

@@ -87,8 +87,11 @@ struct put_work {
 	uint32_t slot[STORE_BATCH];
 	uint64_t birth[STORE_BATCH];
 	int32_t write[STORE_BATCH]; /* result of the write to flash; PUT_PENDING while it is on its way */
+	uint64_t copying_bytes;     /* of slots that wait for their bytes: dirty as soon as they have them */
+	int stuck;                  /* flash was waited for once in this call: not again for each part */
 };
 enum { PUT_PENDING = INT32_MAX };
+#define AVOID_NS 5000000000ull
 
 static uint64_t group_bytes(const struct cairn_space *space, uint32_t group)
 {
@@ -205,11 +208,16 @@ static int32_t put_begin(struct put_work *work, size_t index)
 	uint64_t patience = clock_mono_ns(store->clock) + 1000000000ull;
 	if (work->call->deadline_ns < patience || work->call->durability == CAIRN_DURABLE_FLASH)
 		patience = work->call->deadline_ns;
-	while (store->dirty_bytes + bytes > store->dirty_max && store->dirty_bytes && store_has_flash(store))
-		if (store_wait(store, patience)) {
+	while (store->dirty_bytes + work->copying_bytes + bytes > store->dirty_max && store_has_flash(store) &&
+	       (store->dirty_bytes || work->copying_bytes)) {
+		if (work->copying_bytes)
+			return CAIRN_E_BUSY; /* they are let go first */
+		if (work->stuck || store_wait(store, patience)) {
 			work->skip[index] = 1;
+			work->stuck = work->call->durability != CAIRN_DURABLE_FLASH;
 			break;
 		}
+	}
 	uint32_t slot;
 	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes))) {
 		if (holds_copies(work, index))
@@ -245,11 +253,12 @@ static int32_t put_begin(struct put_work *work, size_t index)
 		if (catalog_at(store->catalog, parent)->flags & CATALOG_CLOSED)
 			e->flags |= CATALOG_CLOSED;
 		else if (catalog_at(store->catalog, parent)->used != (uint16_t)store->tick)
-			entry_touch(store, parent);
+			entry_touch(store, parent, 0);
 	}
 	work->slot[index] = slot;
 	work->birth[index] = catalog_birth(e);
 	work->step[index] = PUT_COPY;
+	work->copying_bytes += bytes;
 	return CAIRN_OK;
 }
 
@@ -279,8 +288,10 @@ static void write_done(struct tier_req *tier)
 	struct memory_slot *s = memory_slot(store->memory, req->slot);
 	s->dirty = 0;
 	store->dirty_bytes -= s->length;
-	if (tier->result)
+	if (tier->result) {
 		store->stat.tier[CAIRN_TIER_FLASH].errors++;
+		store->devices[req->device].avoid_until_ns = clock_mono_ns(store->clock) + AVOID_NS;
+	}
 	if (req->result)
 		*req->result = tier->result;
 	slot_release(store, req->slot);
@@ -288,25 +299,26 @@ static void write_done(struct tier_req *tier)
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* The device of a part: that of its chain; a chain that begins takes the next one that works, the emptiest first. */
+/* The device of a part: that of its chain; a chain that begins takes the emptiest. One that just failed is the last choice. */
 static uint32_t device_for(cairn *store, const struct catalog_entry *e)
 {
+	uint64_t now = clock_mono_ns(store->clock);
 	if (e->parent) {
 		const struct catalog_entry *p = catalog_at(store->catalog, e->parent);
-		if ((p->flags & CATALOG_FLASH) && store->devices[p->device].flash)
+		const struct device *device = &store->devices[p->device];
+		/* In flash there, or on its way. */
+		if (!(p->flags & CATALOG_GHOST) && device->flash && device->avoid_until_ns <= now)
 			return p->device;
-		if (p->slot && store->devices[p->device].flash && !(p->flags & CATALOG_GHOST))
-			return p->device; /* on its way there */
 	}
 	uint32_t best = UINT32_MAX;
-	double least = 2;
+	double least = 0;
 	for (uint32_t i = 0; i < store->ndevices; i++) {
 		uint32_t at = (store->next_device + i) % store->ndevices;
 		const struct device *device = &store->devices[at];
 		if (!device->flash)
 			continue;
-		double fill = (double)device->live_bytes / (double)device->budget_bytes;
-		if (fill < least - 0.01) {
+		double fill = (double)device->live_bytes / (double)device->budget_bytes + (device->avoid_until_ns > now ? 10 : 0);
+		if (best == UINT32_MAX || fill < least - 0.01) {
 			least = fill;
 			best = at;
 		}
@@ -377,6 +389,7 @@ static void put_publish(struct put_work *work, size_t index)
 	uint32_t slot = work->slot[index], entry = memory_slot(store->memory, slot)->entry;
 	struct memory_slot *s = memory_slot(store->memory, slot);
 	work->step[index] = PUT_DONE;
+	work->copying_bytes -= s->length;
 	s->state = MEMORY_READY;
 	s->raw_check = item->ret_check;
 	item->ret_tier = CAIRN_TIER_MEMORY;
@@ -478,11 +491,12 @@ static void put_durable(struct put_work *work)
 				error = store_wait(store, work->call->deadline_ns);
 		if (!error)
 			error = store_sync(store, work->call->deadline_ns);
-		int missing = 0; /* withdrawn by a failed flush: once more, elsewhere in the segment */
+		int missing = 0; /* withdrawn by a failed flush, or refused by one device of several: once more */
 		for (size_t i = 0; i < work->n; i++) {
 			uint32_t entry = catalog_find(store->catalog, work->space->number, work->items[i].key.bytes,
 			                              work->items[i].part);
-			missing |= work->step[i] == PUT_STORED && entry && !work->write[i] &&
+			int again_elsewhere = work->write[i] == CAIRN_E_IO && store->ndevices > 1;
+			missing |= work->step[i] == PUT_STORED && entry && (!work->write[i] || again_elsewhere) &&
 			           !(catalog_at(store->catalog, entry)->flags & CATALOG_DURABLE);
 		}
 		if (!missing)
@@ -630,7 +644,7 @@ int store_make_durable(cairn *store, const struct cairn_space *space, const cair
 					continue;
 				}
 				any = 1;
-				entry_touch(store, entry);
+				entry_touch(store, entry, 1);
 				struct cairn_item *item = &items[work.n];
 				item->key = keys[k];
 				item->part = (uint16_t)part;

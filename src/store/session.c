@@ -327,16 +327,14 @@ void session_mark_kept(cairn *store)
 {
 	pthread_mutex_lock(&store->lock);
 	/* Manifests that no record names were superseded, or their save never ended. */
-	for (uint32_t entry = catalog_next(store->catalog, 0); entry;) {
+	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		int named = 0;
 		for (struct list *node = store->sessions.next; node != &store->sessions && (e->flags & CATALOG_MANIFEST);
 		     node = node->next)
 			named |= !memcmp(LIST_OF(node, struct saved, link)->record.u.session.manifest, e->prefix, 16);
-		uint32_t next = catalog_next(store->catalog, entry);
 		if ((e->flags & CATALOG_MANIFEST) && !named)
 			entry_remove(store, entry, CAIRN_WHY_EXPIRED);
-		entry = next;
 	}
 	for (struct list *node = store->sessions.next, *next; node != &store->sessions; node = next) {
 		struct saved *saved = LIST_OF(node, struct saved, link);

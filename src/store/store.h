@@ -85,6 +85,7 @@ struct device {
 	struct account *accounts;
 	uint64_t live_bytes, kept_bytes, live_parts, use_sum, used_segments;
 	uint64_t hits, hit_bytes, errors, damaged;
+	uint64_t avoid_until_ns;  /* a write failed: chains go elsewhere where they can */
 };
 
 struct cairn {
@@ -157,8 +158,8 @@ struct cairn_space *store_space_by_id(cairn *store, const uint8_t id[32], int cr
 int store_tenant(cairn *store, const uint8_t digest[32]); /* number, or BUSY: too many */
 void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind, uint32_t tier, uint32_t reason);
 void entry_tick(cairn *store, uint64_t bytes);
-/* Last use of an entry and its ancestors is now. */
-void entry_touch(cairn *store, uint32_t entry);
+/* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
+void entry_touch(cairn *store, uint32_t entry, int used);
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);
 void entry_flash_clear(cairn *store, uint32_t entry, uint32_t reason);
 void entry_flash_move(cairn *store, uint32_t entry, uint32_t page);

@@ -224,6 +224,7 @@ static void group_written(struct io_req *io)
 			flash_finish(req, 0);
 		}
 	}
+	int refused = flash_refused(flash);
 	flash->failures = 0;
 	group->state = GROUP_WRITTEN;
 	if (!flash->unflushed_bytes)
@@ -231,6 +232,7 @@ static void group_written(struct io_req *io)
 	flash->unflushed_bytes += group->bytes;
 	evict_budget_earn(&flash->carry_budget, group->bytes);
 	pthread_mutex_lock(&flash->lock);
+	flash->stat.state = refused != 0;
 	flash->stat.written_bytes += group->bytes;
 	flash->stat.groups++;
 	double rate = took ? (double)group->bytes / (double)took : 0; /* bytes a ns are GB a s */

@@ -108,9 +108,12 @@ static void label_plan(const struct flash_config *config, struct fmt_label *labe
 		segment = segment < (1u << 20) ? 1u << 20 : segment > (128u << 20) ? 128u << 20 : segment;
 	}
 	uint64_t nsegments = config->budget_bytes / segment + 1;
-	uint64_t ledger = config->budget_bytes < (64ull << 20)  ? 128u << 10
-	                  : config->budget_bytes < (1ull << 30) ? 512u << 10
-	                                                        : 4u << 20;
+	/* Room for decisions: some 2,400 drops of single keys per half MiB, before segments that forget them are freed. */
+	uint64_t ledger = config->budget_bytes < (64ull << 20)    ? 128u << 10
+	                  : config->budget_bytes < (256ull << 20) ? 512u << 10
+	                  : config->budget_bytes < (1ull << 30)   ? 2u << 20
+	                  : config->budget_bytes < (16ull << 30)  ? 4u << 20
+	                                                          : 16u << 20;
 	while (ledger < nsegments * 64 * 8 && ledger < (64u << 20)) /* the segment table: an eighth of an area */
 		ledger *= 2;
 	memset(label, 0, sizeof(*label));
@@ -346,6 +349,9 @@ int flash_start(struct flash *flash, uint64_t next_birth)
 		               strerror(-error));
 	/* Everything that was found is flushed now. */
 	flash->flushed_through = flash->sequence;
+	for (int i = 0; i < FLASH_OPEN; i++) /* no new groups before these are sealed (see report_loose) */
+		flash->healing |= flash->open[i].segment != UINT32_MAX &&
+		                  flash->segments[flash->open[i].segment].state == SEGMENT_CLOSING;
 	return 0;
 }
 
@@ -567,9 +573,12 @@ static void flash_stat(void *tier, struct cairn_device_stat *ret_stat)
 
 /* ---- close ------------------------------------------------------------------------------------------------------- */
 
-static int flash_quiet(const struct flash *flash)
+static int flash_quiet(struct flash *flash)
 {
-	return list_empty(&flash->reads_waiting) && list_empty(&flash->reads_background) &&
+	pthread_mutex_lock(&flash->lock);
+	int queued = !list_empty(&flash->inbox);
+	pthread_mutex_unlock(&flash->lock);
+	return !queued && list_empty(&flash->reads_waiting) && list_empty(&flash->reads_background) &&
 	       (flash->readonly || (commit_idle(flash) && !ledger_gathered(&flash->ledger)));
 }
 

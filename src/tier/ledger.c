@@ -28,6 +28,12 @@ enum {
 	MARK_BYTES = 128,
 };
 
+/* Large buffers come lazily zeroed from the allocator and are touched only as far as they are used. */
+static uint8_t *page_aligned(void *memory)
+{
+	return (uint8_t *)BYTES_ROUND_UP((uintptr_t)memory, (uintptr_t)FMT_PAGE);
+}
+
 int ledger_open(struct ledger *ledger, struct io *io, const struct fmt_label *label, uint32_t nsegments,
                 uint32_t write_version)
 {
@@ -44,8 +50,9 @@ int ledger_open(struct ledger *ledger, struct io *io, const struct fmt_label *la
 	ledger->segments = mem_array(nsegments, sizeof(*ledger->segments));
 	ledger->gather = mem_aligned(FMT_PAGE, (size_t)LEDGER_BATCH_PAGES * FMT_PAGE);
 	ledger->flight = mem_aligned(FMT_PAGE, (size_t)LEDGER_BATCH_PAGES * FMT_PAGE);
-	ledger->compact = mem_aligned(FMT_PAGE, ledger->area_bytes);
-	if (!ledger->segments || !ledger->gather || !ledger->flight || !ledger->compact) {
+	ledger->compact_memory = mem_alloc((size_t)ledger->area_bytes + FMT_PAGE);
+	ledger->compact = page_aligned(ledger->compact_memory);
+	if (!ledger->segments || !ledger->gather || !ledger->flight || !ledger->compact_memory) {
 		ledger_done(ledger);
 		return err_set(CAIRN_E_NOMEM, "no memory for the ledger of %u segments", nsegments);
 	}
@@ -63,7 +70,7 @@ void ledger_done(struct ledger *ledger)
 	mem_free(ledger->quarantine.records);
 	mem_free(ledger->gather);
 	mem_free(ledger->flight);
-	mem_free(ledger->compact);
+	mem_free(ledger->compact_memory);
 	memset(ledger, 0, sizeof(*ledger));
 }
 
@@ -429,68 +436,106 @@ int ledger_commit(struct ledger *ledger)
 
 int ledger_format(struct ledger *ledger)
 {
-	/* Area B takes the first snapshot (area is turned); A is blanked so that no old page of another store is met. */
-	memset(ledger->compact, 0, ledger->area_bytes);
-	for (uint32_t area = 0; area < 2; area++)
-		for (uint32_t copy = 0; copy < 2; copy++) {
-			int error = ledger->io->ops->pwrite(ledger->io, ledger->compact, ledger->area_bytes,
-			                                    area_offset(ledger, area, copy));
-			if (error)
-				return error;
-		}
+	/* Area B takes the first snapshot (area is turned). A new file reads as zeros. */
 	ledger->next_index = UINT32_MAX;
 	return ledger_commit(ledger);
 }
 
 /* ---- replay ------------------------------------------------------------------------------------------------------ */
 
+enum { REPLAY_CHUNK = 64 }; /* pages read at once */
+
 struct replay {
 	struct ledger *ledger;
-	uint8_t *copy[2]; /* the area's two copies */
+	uint32_t area;
+	uint8_t *memory[2], *copy[2]; /* the area's two copies, page-aligned; read as far as they are looked at */
+	uint8_t *loaded;              /* per chunk */
 	uint64_t epoch;
 	uint32_t pages;
-	int live;         /* its snapshot was finished: all of it is there, or a decision after it */
+	uint64_t read_bytes;
+	int live; /* its snapshot was finished: all of it is there, or a decision after it */
 };
 
-static const uint8_t *replay_page(const struct replay *replay, uint32_t index, struct ledger_page *ret_head)
+static const uint8_t *replay_copy(struct replay *replay, uint32_t index, int copy)
+{
+	struct ledger *ledger = replay->ledger;
+	uint32_t chunk = index / REPLAY_CHUNK;
+	if (!replay->loaded[chunk]) {
+		uint32_t first = chunk * REPLAY_CHUNK;
+		uint32_t n = replay->pages - first < REPLAY_CHUNK ? replay->pages - first : REPLAY_CHUNK;
+		replay->loaded[chunk] = 1;
+		for (uint32_t c = 0; c < 2; c++) {
+			uint8_t *to = replay->copy[c] + (size_t)first * FMT_PAGE;
+			uint64_t offset = area_offset(ledger, replay->area, c) + (uint64_t)first * FMT_PAGE;
+			replay->read_bytes += (uint64_t)n * FMT_PAGE;
+			if (!ledger->io->ops->pread(ledger->io, to, (uint64_t)n * FMT_PAGE, offset))
+				continue;
+			memset(to, 0xff, (size_t)n * FMT_PAGE); /* page by page: one bad sector must not hide the rest */
+			for (uint32_t i = 0; i < n; i++)
+				if (ledger->io->ops->pread(ledger->io, to + (size_t)i * FMT_PAGE, FMT_PAGE, offset + (uint64_t)i * FMT_PAGE))
+					memset(to + (size_t)i * FMT_PAGE, 0xff, FMT_PAGE);
+		}
+	}
+	return replay->copy[copy] + (size_t)index * FMT_PAGE;
+}
+
+static int replay_valid(const struct replay *replay, const uint8_t *page, uint32_t index, struct ledger_page *ret_head)
+{
+	return ledger_page_open(page, ret_head) == FMT_OK && ret_head->index == index &&
+	       !memcmp(ret_head->device_id, replay->ledger->device_id, 16);
+}
+
+static const uint8_t *replay_page(struct replay *replay, uint32_t index, struct ledger_page *ret_head)
 {
 	for (int copy = 0; copy < 2; copy++) {
-		const uint8_t *page = replay->copy[copy] + (size_t)index * FMT_PAGE;
-		if (ledger_page_open(page, ret_head) == FMT_OK && ret_head->index == index &&
-		    !memcmp(ret_head->device_id, replay->ledger->device_id, 16) &&
-		    (!replay->epoch || ret_head->epoch == replay->epoch))
+		const uint8_t *page = replay_copy(replay, index, copy);
+		if (replay_valid(replay, page, index, ret_head) && (!replay->epoch || ret_head->epoch == replay->epoch))
 			return page;
 	}
 	return NULL;
 }
 
-static int replay_load(struct replay *replay, uint32_t area, uint64_t *ret_read)
+/* Whether a page was surely not written in this epoch: in both copies it is blank, or whole and of an older one. */
+static int replay_untouched(struct replay *replay, uint32_t index)
 {
-	struct ledger *ledger = replay->ledger;
-	for (uint32_t copy = 0; copy < 2; copy++) {
-		uint64_t offset = area_offset(ledger, area, copy);
-		int error = ledger->io->ops->pread(ledger->io, replay->copy[copy], ledger->area_bytes, offset);
-		if (error) { /* page by page: one bad sector must not hide the rest */
-			memset(replay->copy[copy], 0, ledger->area_bytes);
-			for (uint32_t page = 0; page < replay->pages; page++)
-				(void)ledger->io->ops->pread(ledger->io, replay->copy[copy] + (size_t)page * FMT_PAGE, FMT_PAGE,
-				                             offset + (uint64_t)page * FMT_PAGE);
-		}
-		*ret_read += ledger->area_bytes;
+	for (int copy = 0; copy < 2; copy++) {
+		const uint8_t *page = replay_copy(replay, index, copy);
+		struct ledger_page head;
+		uint32_t i = 0;
+		while (i < FMT_PAGE && !page[i])
+			i++;
+		if (i < FMT_PAGE && !(replay_valid(replay, page, index, &head) && head.epoch < replay->epoch))
+			return 0;
 	}
-	/* The newest epoch that any page names, and whether its snapshot was finished. */
-	replay->epoch = 0;
-	uint64_t newest = 0;
-	struct ledger_page head;
+	return 1;
+}
+
+static void replay_highest_epoch(struct replay *replay, uint64_t *epoch)
+{
 	for (uint32_t i = 0; i < replay->pages; i++)
-		if (replay_page(replay, i, &head) && head.epoch > newest)
-			newest = head.epoch;
+		for (int copy = 0; copy < 2; copy++) {
+			struct ledger_page head;
+			if (replay_valid(replay, replay_copy(replay, i, copy), i, &head) && head.epoch > *epoch)
+				*epoch = head.epoch;
+		}
+}
+
+static void replay_find_epoch(struct replay *replay)
+{
+	struct ledger_page head;
+	replay->epoch = 0;
+	/* Page 0 names it. Where it is bad in both copies the newest that any page names counts. */
+	uint64_t newest = replay_page(replay, 0, &head) ? head.epoch : 0;
+	for (uint32_t i = 1; !newest && i < replay->pages; i++)
+		for (uint32_t j = i; j < replay->pages; j++)
+			if (replay_page(replay, j, &head) && head.epoch > newest)
+				newest = head.epoch;
 	replay->epoch = newest;
 	replay->live = 0;
-	/* Whole from page 0 to its end; power loss can leave the end and lose the middle. A decision behind it proves that
-	 * it had been flushed, whatever was damaged since. */
+	/* Whole from page 0 to its end; power loss can leave the end and lose the middle. A decision behind it proves that it
+	 * had been flushed, whatever was damaged since. */
 	uint32_t whole = 0;
-	for (uint32_t i = 0; newest && i < replay->pages; i++) {
+	for (uint32_t i = 0; newest && i < replay->pages && !replay->live; i++) {
 		if (!replay_page(replay, i, &head))
 			continue;
 		if (!(head.flags & LEDGER_PAGE_SNAPSHOT))
@@ -499,7 +544,6 @@ static int replay_load(struct replay *replay, uint32_t area, uint64_t *ret_read)
 		if ((head.flags & LEDGER_PAGE_SNAPSHOT_END) && whole == i + 1)
 			replay->live = 1;
 	}
-	return 0;
 }
 
 static int replay_records(struct ledger *ledger, const uint8_t *page, const struct ledger_page *head)
@@ -517,7 +561,7 @@ static int replay_records(struct ledger *ledger, const uint8_t *page, const stru
 
 /* Pages [from, to) are missing and page `to` is not: is that the last batch, torn by a crash before its flush? It was
  * never acknowledged then. Whatever lies behind a batch proves that it had been flushed. */
-static int replay_torn(const struct replay *replay, uint32_t from, uint32_t to, const struct ledger_page *head)
+static int replay_torn(struct replay *replay, uint32_t from, uint32_t to, const struct ledger_page *head)
 {
 	if (head->flags & LEDGER_PAGE_SNAPSHOT)
 		return 0;
@@ -542,6 +586,8 @@ static int replay_area(struct replay *replay, uint32_t area)
 	for (uint32_t i = 0; i < replay->pages; i++) {
 		struct ledger_page head;
 		const uint8_t *page = replay_page(replay, i, &head);
+		if (!page && !missing && replay_untouched(replay, i))
+			break;
 		if (!page) {
 			missing++;
 			continue;
@@ -574,7 +620,7 @@ static int replay_area(struct replay *replay, uint32_t area)
 	}
 	if (doubt)
 		ledger->doubt_through = UINT64_MAX;
-	if (torn || missing < replay->pages - ledger->next_index)
+	if (torn)
 		ledger->next_index = UINT32_MAX; /* a snapshot into the other area comes next */
 	return 0;
 }
@@ -584,16 +630,20 @@ int ledger_replay(struct ledger *ledger, uint64_t *ret_read)
 	struct replay replay[2];
 	int error = 0;
 	memset(replay, 0, sizeof(replay));
-	for (int area = 0; area < 2; area++) {
-		replay[area].ledger = ledger;
-		replay[area].pages = ledger->area_bytes / FMT_PAGE;
+	for (uint32_t area = 0; area < 2; area++) {
+		struct replay *each = &replay[area];
+		each->ledger = ledger;
+		each->area = area;
+		each->pages = ledger->area_bytes / FMT_PAGE;
+		each->loaded = mem_array(each->pages / REPLAY_CHUNK + 1, 1);
 		for (int copy = 0; copy < 2 && !error; copy++) {
-			replay[area].copy[copy] = mem_aligned(FMT_PAGE, ledger->area_bytes);
-			if (!replay[area].copy[copy])
+			each->memory[copy] = mem_alloc((size_t)ledger->area_bytes + FMT_PAGE);
+			each->copy[copy] = page_aligned(each->memory[copy]);
+			if (!each->memory[copy] || !each->loaded)
 				error = err_set(CAIRN_E_NOMEM, "no memory to read the ledger");
 		}
 		if (!error)
-			error = replay_load(&replay[area], (uint32_t)area, ret_read);
+			replay_find_epoch(each);
 	}
 	if (!error) {
 		int newest = replay[1].epoch > replay[0].epoch;
@@ -606,13 +656,19 @@ int ledger_replay(struct ledger *ledger, uint64_t *ret_read)
 		}
 		error = replay_area(&replay[pick], (uint32_t)pick);
 		ledger->epoch = epoch > ledger->epoch ? epoch : ledger->epoch;
+		/* A snapshot that a crash cut short may have left pages anywhere: no later one may have its epoch. */
+		for (int area = 0; area < 2 && !ledger->mark.u.mark.clean; area++)
+			replay_highest_epoch(&replay[area], &ledger->epoch);
 		if (pick != newest || ledger->holes || !replay[pick].epoch)
 			ledger->next_index = UINT32_MAX; /* begin anew in the other area */
 		ledger->durable_sequence = ledger->sequence;
 	}
-	for (int area = 0; area < 2; area++)
-		for (int copy = 0; copy < 2; copy++)
-			mem_free(replay[area].copy[copy]);
+	for (int area = 0; area < 2; area++) {
+		*ret_read += replay[area].read_bytes;
+		mem_free(replay[area].loaded);
+		mem_free(replay[area].memory[0]);
+		mem_free(replay[area].memory[1]);
+	}
 	return error;
 }
 

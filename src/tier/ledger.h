@@ -66,6 +66,7 @@ struct ledger {
 	uint32_t gather_pages, gather_used; /* full pages, bytes in the page after them */
 	uint32_t flight_pages;
 	uint8_t *compact;       /* one area, page-aligned: the snapshot being written */
+	void *compact_memory;
 };
 
 int ledger_open(struct ledger *ledger, struct io *io, const struct fmt_label *label, uint32_t nsegments,

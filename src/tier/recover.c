@@ -290,6 +290,10 @@ static void report_loose(struct flash *flash)
 		const struct loose *loose = &flash->loose[i];
 		if (!clean && loose->sequence > flash->flushed_through && !payload_good(flash, loose)) {
 			flash->recovery.bad_payloads++;
+			/* Later groups will say that all before them is flushed: its footer must name the good parts first. */
+			for (uint32_t o = 0; o < FLASH_OPEN; o++)
+				if (flash->open[o].segment == loose->segment)
+					commit_close_segment(flash, o);
 			continue;
 		}
 		struct open_segment *open = commit_open_find(flash, loose->segment);

@@ -61,7 +61,8 @@ struct cli {
 };
 extern struct cli cli;
 
-extern const struct verb verb_put, verb_get, verb_ls, verb_stat, verb_session, verb_explain, verb_key, verb_drop;
+extern const struct verb verb_put, verb_get, verb_ls, verb_stat, verb_session, verb_explain, verb_key, verb_drop,
+	verb_fsck;
 
 /* ---- args.c ------------------------------------------------------------------------------------------------------ */
 
@@ -133,8 +134,13 @@ void say_end_by_signal(void);
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
-enum { OPEN_READ, OPEN_WRITE, OPEN_CREATE };
-/* Opens the store with the options given; OPEN_READ writes nothing. 0, or CLI_ERROR after a message. */
+enum {
+	OPEN_LOOK,   /* writes nothing: looks disturb neither the store nor each other */
+	OPEN_READ,   /* what is read counts as used, and damage found is noted; read-only where writing is forbidden */
+	OPEN_WRITE,
+	OPEN_CREATE, /* for files: small budgets get segments that hold blocks of 1 MiB */
+};
+/* Opens the store with the options given. 0, or CLI_ERROR after a message. */
 int open_store(const char *place, int need, cairn **ret_store);
 /* Closes it; returns `status`, or CLI_ERROR after a message where the close fails. */
 int open_close(cairn *store, int status);

@@ -5,7 +5,6 @@
  * Invariant: nothing is dropped before it was asked for twice: by name, and by the answer or --yes. Blocks of a session
  * go before its name does, so that a drop that was interrupted can be run again.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +124,13 @@ static int drop_session_blocks(cairn *store, const cairn_session *session, const
 	for (size_t i = 0; i < mine.count && !status; i++)
 		if (!others.count || !bsearch(&mine.keys[i], others.keys, others.count, sizeof *others.keys, key_order))
 			mine.keys[alone++] = mine.keys[i];
+	/* The end of a chain first: blocks whose head is gone go by themselves, and would not be counted. */
+	for (size_t i = 0; i < alone / 2; i++) {
+		cairn_key key = mine.keys[i];
+
+		mine.keys[i] = mine.keys[alone - 1 - i];
+		mine.keys[alone - 1 - i] = key;
+	}
 	*ret_parts = 0;
 	if (!status && alone) {
 		if (cairn_session_space(store, session, &space) ||

@@ -252,8 +252,9 @@ static int summary_print(struct summary *summary, const struct cairn_session_inf
 	}
 	if (summary->shown > EXPLAIN_SHOWN)
 		printf("... and %" PRIu64 " more\n", summary->shown - EXPLAIN_SHOWN);
-	printf("\"%s\": %" PRIu64 " of %s there", say_name(info->name), summary->there,
-	       say_many(summary->all, info->ntails ? "block or tail" : "block", info->ntails ? "blocks and tails" : "blocks"));
+	printf(
+		"\"%s\": %" PRIu64 " of %s there", say_name(info->name), summary->there,
+		say_many(summary->all, info->ntails ? "block or tail" : "block", info->ntails ? "blocks and tails" : "blocks"));
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
 		if (summary->tiers[i])
 			printf(", %" PRIu64 " in %s", summary->tiers[i], say_tier(i));
@@ -298,7 +299,7 @@ static int explain_run(char **operand, uint32_t count)
 	(void)count;
 	if (!strcmp(operand[0], "-") || (!stat(operand[0], &info) && !S_ISDIR(info.st_mode)))
 		return explain_spaces(operand[0], operand[1]);
-	if (open_store(operand[0], OPEN_READ, &store))
+	if (open_store(operand[0], OPEN_LOOK, &store))
 		return CLI_ERROR;
 	if (explain.name || !explain_is_key(operand[1]))
 		return open_close(store, explain_session(store, operand[1]));

@@ -18,7 +18,7 @@
 #include "cli/cli.h"
 
 static struct get {
-	const char *name, *file; /* as people call them */
+	const char *store, *name, *file; /* as people call them */
 	char *path;       /* where FILE is, links followed; NULL: straight into `fd` */
 	char *folder;     /* of path */
 	char *temporary;  /* NULL: it has no name */
@@ -207,8 +207,8 @@ static int get_ask(struct file_mover *mover, uint32_t index, uint64_t first)
 /* What went out of a pipe can not be taken back; its reader must learn that it is not whole. */
 static int get_bad_block(uint64_t number, const char *what)
 {
-	return say_not("\"%s\": block %" PRIu64 " of %" PRIu64 " (bytes from %" PRIu64 ") %s%s", say_name(get.name), number,
-	               get.blocks, number * FILE_BLOCK_BYTES, what,
+	return say_not("\"%s\": block %" PRIu64 " of %" PRIu64 " (bytes from %" PRIu64 ") %s; see cairn explain %s%s",
+	               say_name(get.name), number, get.blocks, number * FILE_BLOCK_BYTES, what, get.store,
 	               get.path ? "; nothing was written" : get.written ? "; what was written before it is not whole" : "");
 }
 
@@ -228,7 +228,7 @@ static int get_settle(struct file_mover *mover, uint32_t index)
 		if (say_stopped)
 			return CLI_ERROR;
 		if (item->status == CAIRN_MISS)
-			return get_bad_block(number, "is gone: it was evicted, dropped or lost; see cairn explain STORE NAME");
+			return get_bad_block(number, "is gone: it was evicted, dropped or lost");
 		if (item->status == CAIRN_DAMAGED)
 			return get_bad_block(number, "is damaged: its bytes fail their check");
 		if (item->status == CAIRN_E_SIZE || (item->status == CAIRN_OK && item->ret_bytes != length))
@@ -352,6 +352,7 @@ static int get_run(char **operand, uint32_t count)
 	cairn *store;
 
 	(void)count;
+	get.store = operand[0];
 	get.name = operand[1];
 	get.file = operand[2];
 	if (cli.json && !strcmp(get.file, "-"))

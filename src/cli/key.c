@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,13 +13,13 @@
 
 #include "cli/cli.h"
 
-enum { KEY_TOKENS = VERB_KEY, KEY_GROUP, KEY_EXTRA, KEY_HASH, KEY_FILE, KEY_WEIGHTS };
+enum { KEY_TOKENS = VERB_KEY, KEY_GROUP, KEY_EXTRA, KEY_HASH, KEY_FILE, KEY_WEIGHTS, KEY_TEXT };
 enum { KEY_MANY = 256, KEY_HASH_BYTES = 1024 };
 
 static struct key_run {
 	const char *tokens, *file;
 	uint64_t group;
-	int weights;
+	int weights, text;
 	struct cairn_extra extras[KEY_MANY];
 	size_t nextras;
 	const char *hashes[KEY_MANY];
@@ -75,6 +74,9 @@ static int key_option(int option, char *value)
 		if (key.nhashes == KEY_MANY)
 			return say_error("--hash is given more than %u times", (unsigned)KEY_MANY);
 		key.hashes[key.nhashes++] = value;
+		return 0;
+	case KEY_TEXT:
+		key.text = 1;
 		return 0;
 	default:
 		key.weights = 1;
@@ -299,6 +301,32 @@ static int key_print(const cairn_derive *derive, const cairn_digest *id, const c
 	return CLI_WHOLE;
 }
 
+/* The description as the library writes it: what was meant, with defaults filled in. */
+static int key_print_text(const struct desc *desc)
+{
+	size_t length;
+	cairn_digest id;
+
+	if (cairn_space_id(&desc->desc, &id) || cairn_space_desc_text(&desc->desc, NULL, 0, &length))
+		return say_error("%s", cairn_error_text());
+	char *text = malloc(length + 1);
+
+	if (!text)
+		return say_error("out of memory; free some and try again");
+	cairn_space_desc_text(&desc->desc, text, length + 1, &length);
+	if (!cli.json) {
+		printf("# space %s\n%s", say_hex(id.bytes, 32), text);
+		free(text);
+		return CLI_WHOLE;
+	}
+	json_t *report = json_object();
+
+	say_json_hex(report, "space", id.bytes, 32);
+	json_object_set_new(report, "text", say_json(text));
+	free(text);
+	return say_json_end(report, CLI_WHOLE);
+}
+
 static int key_of(const struct desc *desc)
 {
 	cairn_derive *derive = NULL;
@@ -326,7 +354,7 @@ static int key_run(char **operand, uint32_t count)
 	struct desc desc;
 
 	if (key.weights) {
-		if (key.tokens || key.file || key.nhashes || key.nextras)
+		if (key.tokens || key.file || key.nhashes || key.nextras || key.text)
 			return say_error(
 				"--weights with an option of keys; give files alone, and its result as \"weights = ...\" in"
 				" the description");
@@ -344,7 +372,7 @@ static int key_run(char **operand, uint32_t count)
 		return say_error("both the description and the tokens are on stdin; give a file for one of them");
 	int status = desc_read(operand[0], &desc);
 
-	status = status ? status : key_of(&desc);
+	status = status ? status : (key.text ? key_print_text : key_of)(&desc);
 	desc_done(&desc);
 	free(key.keys);
 	return status;
@@ -357,6 +385,7 @@ static const struct argp_option key_options[] = {
 	 "image; once for each, in order", 0},
 	{"hash", KEY_HASH, "HEX", 0, "Keys of these engine hashes (schemes vllm, sglang, lmcache); once for each", 0},
 	{"file", KEY_FILE, "FILE", 0, "Keys of the blocks of a file (scheme file/1; - for stdin)", 0},
+	{"text", KEY_TEXT, NULL, 0, "Print the description instead, as the library understands it", 0},
 	{"weights", KEY_WEIGHTS, NULL, 0, "Print the digest of these files of weights instead", 0},
 	{0},
 };

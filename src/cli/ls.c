@@ -6,9 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/cli.h"
 
@@ -58,9 +56,12 @@ static int ls_sessions(cairn *store)
 {
 	struct session_row *rows;
 	size_t count;
+	struct cairn_stat stat = {.size = sizeof stat};
 	uint64_t bytes = 0;
 	json_t *array = cli.json ? json_array() : NULL;
 
+	if (cairn_stat(store, &stat))
+		return say_error("%s", cairn_error_text());
 	if (open_list_sessions(store, cli.tenant, &rows, &count))
 		return CLI_ERROR;
 	if (!cli.json && count)
@@ -82,8 +83,12 @@ static int ls_sessions(cairn *store)
 			       say_name(info->name));
 	}
 	if (cli.json)
-		return say_json_end(json_pack("{s:o}", "sessions", array), CLI_WHOLE);
+		return say_json_end(json_pack("{s:o, s:I}", "sessions", array, "lost_sessions", (json_int_t)stat.lost_sessions),
+		                    CLI_WHOLE);
 	say_line("%s, %s", say_many(ls.count, "session", "sessions"), say_size(bytes));
+	if (stat.lost_sessions)
+		say_line("%s can not be read: damaged, or on a device that is gone; see cairn fsck",
+		         say_many(stat.lost_sessions, "more session", "more sessions"));
 	return CLI_WHOLE;
 }
 
@@ -195,7 +200,7 @@ static int ls_run(char **operand, uint32_t count)
 			"\"%s\" is one argument too many; with --spaces or --parts it is the space to show, a session is"
 			" shown by cairn session STORE show NAME",
 			say_name(operand[1]));
-	if (open_store(operand[0], OPEN_READ, &store))
+	if (open_store(operand[0], OPEN_LOOK, &store))
 		return CLI_ERROR;
 	return open_close(store, ls_in(store, count > 1 ? operand[1] : NULL));
 }

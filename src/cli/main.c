@@ -9,12 +9,11 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
 
 static const struct verb *const main_verbs[] = {
-	&verb_put, &verb_get, &verb_ls, &verb_stat, &verb_session, &verb_explain, &verb_key, &verb_drop,
+	&verb_put, &verb_get, &verb_ls, &verb_stat, &verb_session, &verb_explain, &verb_key, &verb_drop, &verb_fsck,
 };
 enum { MAIN_VERBS = sizeof main_verbs / sizeof main_verbs[0] };
 

@@ -2,21 +2,38 @@
 /*
  * Opening a store with the options given, and finding sessions and spaces in it.
  * Threads: one. Memory: lists are copied for the caller and left to the end of the process.
- * Invariant: a verb that only looks opens the store read-only: nothing is made, repaired or remembered.
+ * Invariant: a verb that only looks (all but get) opens the store read-only: nothing is made, repaired or remembered.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/cli.h"
 
 #define OPEN_MEMORY_BYTES ((uint64_t)64 << 20) /* so that it starts at once; what is in flight fits several times */
+#define OPEN_SEGMENT_BYTES ((uint64_t)2 << 20)  /* the smallest that takes a block of a file */
+
+/* Of a small device that may be made: the default would leave no room for two blocks of a file in a segment. 0: the
+ * default. */
+static uint64_t open_segment_bytes(void)
+{
+	uint64_t least = UINT64_MAX, segment = OPEN_SEGMENT_BYTES;
+
+	for (uint32_t i = 0; i < cli.nflash; i++)
+		if (cli.flash[i].budget_bytes && cli.flash[i].budget_bytes < least)
+			least = cli.flash[i].budget_bytes;
+	if (least > 256 * OPEN_SEGMENT_BYTES)
+		return 0;
+	while (segment * 2 <= least / 16)
+		segment *= 2;
+	return segment;
+}
 
 int open_store(const char *place, int need, cairn **ret_store)
 {
 	struct cairn_options options = {.size = sizeof options};
 
-	if (need != OPEN_READ && cli.read_only)
+	if (need >= OPEN_WRITE && cli.read_only)
 		return say_error("--read-only with a verb that writes; leave it out");
 	if (cli.budget_bytes) {
 		if (cli.nflash)
@@ -24,12 +41,22 @@ int open_store(const char *place, int need, cairn **ret_store)
 		cli.flash[0] = (struct cairn_flash){.budget_bytes = cli.budget_bytes};
 		cli.nflash = 1;
 	}
+	for (uint32_t i = 0; i < cli.nflash && need == OPEN_CREATE; i++)
+		if (cli.flash[i].budget_bytes && cli.flash[i].budget_bytes < 16 * OPEN_SEGMENT_BYTES)
+			return say_error("%s of flash is too little for files; give at least %s",
+			                 say_size(cli.flash[i].budget_bytes), say_size(16 * OPEN_SEGMENT_BYTES));
 	options.flash = cli.nflash ? cli.flash : NULL;
 	options.nflash = cli.nflash;
 	options.memory_bytes = cli.memory_bytes ? cli.memory_bytes : OPEN_MEMORY_BYTES;
-	/* A look changes nothing, works on read-only media, and beside other looks. */
-	options.flags = need == OPEN_CREATE ? CAIRN_OPEN_CREATE : need == OPEN_READ ? CAIRN_OPEN_READONLY : 0;
+	options.segment_bytes = need == OPEN_CREATE ? open_segment_bytes() : 0;
+	options.flags = need == OPEN_CREATE                  ? CAIRN_OPEN_CREATE
+	                : need == OPEN_LOOK || cli.read_only ? CAIRN_OPEN_READONLY
+	                                                     : 0;
 	int status = cairn_open(place, &options, ret_store);
+	if (need == OPEN_READ && !cli.read_only && (status == CAIRN_E_RDONLY || status == CAIRN_E_ACCESS)) {
+		options.flags |= CAIRN_OPEN_READONLY;
+		status = cairn_open(place, &options, ret_store);
+	}
 	return status ? say_error("%s", cairn_error_text()) : 0;
 }
 
@@ -45,10 +72,26 @@ int open_close(cairn *store, int status)
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 struct open_rows {
+	struct open_rows *next;
 	void *rows;
 	size_t count, room, size;
 	int failed;
 };
+/* Every list, so that what is kept to the end of the process is not taken for lost. */
+static struct open_rows *open_lists;
+
+static struct open_rows *open_new_list(size_t size)
+{
+	struct open_rows *rows = calloc(1, sizeof *rows);
+
+	if (!rows) {
+		say_error("out of memory; free some and try again");
+		return NULL;
+	}
+	rows->size = size;
+	rows->next = open_lists;
+	return open_lists = rows;
+}
 
 /* A new, zeroed row; NULL: out of memory, said once at the end. */
 static void *open_row(struct open_rows *rows)
@@ -108,14 +151,14 @@ static int open_order_sessions(const void *a, const void *b)
 
 int open_list_sessions(cairn *store, const char *tenant, struct session_row **ret_rows, size_t *ret_count)
 {
-	struct open_rows rows = {.size = sizeof **ret_rows};
+	struct open_rows *rows = open_new_list(sizeof **ret_rows);
 
-	if (open_listed(&rows, cairn_session_list(store, tenant, open_add_session, &rows)))
+	if (!rows || open_listed(rows, cairn_session_list(store, tenant, open_add_session, rows)))
 		return CLI_ERROR;
-	if (rows.count)
-		qsort(rows.rows, rows.count, rows.size, open_order_sessions);
-	*ret_rows = rows.rows;
-	*ret_count = rows.count;
+	if (rows->count)
+		qsort(rows->rows, rows->count, rows->size, open_order_sessions);
+	*ret_rows = rows->rows;
+	*ret_count = rows->count;
 	return 0;
 }
 
@@ -140,14 +183,14 @@ static int open_order_spaces(const void *a, const void *b)
 
 int open_list_spaces(cairn *store, struct space_row **ret_rows, size_t *ret_count)
 {
-	struct open_rows rows = {.size = sizeof **ret_rows};
+	struct open_rows *rows = open_new_list(sizeof **ret_rows);
 
-	if (open_listed(&rows, cairn_list_spaces(store, open_add_space, &rows)))
+	if (!rows || open_listed(rows, cairn_list_spaces(store, open_add_space, rows)))
 		return CLI_ERROR;
-	if (rows.count)
-		qsort(rows.rows, rows.count, rows.size, open_order_spaces);
-	*ret_rows = rows.rows;
-	*ret_count = rows.count;
+	if (rows->count)
+		qsort(rows->rows, rows->count, rows->size, open_order_spaces);
+	*ret_rows = rows->rows;
+	*ret_count = rows->count;
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "cli/cli.h"
 
 enum { KEY_DURABILITY = VERB_KEY, KEY_TTL, KEY_PIN };
+#define PUT_PIN_SHARE_PERCENT 50u /* cairn_options.pin_share_percent 0 */
 
 static struct put {
 	uint32_t durability, pin;
@@ -25,6 +26,7 @@ static struct put {
 	const char *file; /* as people call it */
 	int fd;
 	struct stat before;
+	int ended;        /* a read came to the end; what grows behind it is noticed as a change */
 	uint64_t bytes, blocks, existed; /* so far */
 	cairn_key *keys; /* of all blocks */
 	uint64_t room;   /* keys that fit */
@@ -125,10 +127,11 @@ static int put_grow(uint64_t blocks)
 /* Fills a slot from the file. 1: there is something in it; 0: the file ended; -1 after a message. */
 static int put_fill(struct file_mover *mover, struct file_slot *slot)
 {
-	long length = put_read(slot->bytes, FILE_BATCH * FILE_BLOCK_BYTES);
+	long length = put.ended ? 0 : put_read(slot->bytes, FILE_BATCH * FILE_BLOCK_BYTES);
 
 	if (length < 0)
 		return -1;
+	put.ended = (size_t)length < FILE_BATCH * FILE_BLOCK_BYTES;
 	slot->count = (uint32_t)file_blocks((uint64_t)length);
 	slot->first = put.blocks;
 	if (put_grow(put.blocks + slot->count))
@@ -213,8 +216,15 @@ static int put_save(cairn *store, const cairn_space *space, const struct cairn_s
 	};
 
 	file_record_encode(put.bytes, state);
-	if (!cairn_session_save(store, space, &save))
+	int status = cairn_session_save(store, space, &save);
+
+	if (!status)
 		return 0;
+	if (status == CAIRN_E_NOENT)
+		return say_error(
+			"%s has %s, and its first blocks had to be evicted for the last: the store's flash is too small;"
+			" raise it with --budget or --flash. Nothing was saved",
+			put.file, say_size(put.bytes));
 	return say_error("%s: %s; nothing was saved", put.file, cairn_error_text());
 }
 
@@ -225,11 +235,17 @@ static int put_check_room(cairn *store)
 
 	if (!S_ISREG(put.before.st_mode) || cairn_stat(store, &stat))
 		return 0;
-	uint64_t capacity = stat.tier[CAIRN_TIER_FLASH].capacity_bytes;
+	uint64_t capacity = stat.tier[CAIRN_TIER_FLASH].capacity_bytes, bytes = (uint64_t)put.before.st_size;
 
-	if (capacity && (uint64_t)put.before.st_size > capacity)
+	if (capacity && bytes > capacity)
 		return say_error("%s has %s, the store's flash %s; raise it with --budget or --flash", put.file,
-		                 say_size((uint64_t)put.before.st_size), say_size(capacity));
+		                 say_size(bytes), say_size(capacity));
+	/* The share is this program's own: it opens the store with the default. */
+	if (capacity && (put.pin || put.ttl_s) && bytes > capacity / 100 * PUT_PIN_SHARE_PERCENT)
+		return say_error(
+			"%s has %s; pins and times to live may hold %u %% of the store's flash, %s: raise it with --budget,"
+			" or put without",
+			put.file, say_size(bytes), PUT_PIN_SHARE_PERCENT, say_size(capacity / 100 * PUT_PIN_SHARE_PERCENT));
 	return 0;
 }
 
@@ -293,8 +309,7 @@ static int put_run(char **operand, uint32_t count)
 		return put_report(operand[1]);
 	}
 	if (say_stopped)
-		say_error("interrupted; nothing was saved, and what was saved under \"%s\" before still is",
-		          say_name(operand[1]));
+		say_error("interrupted; nothing was saved, an earlier \"%s\" stays as it was", say_name(operand[1]));
 	return status;
 }
 
@@ -303,10 +318,8 @@ static const struct argp_option put_options[] = {
      "When put returns: at once, or when the file survives power loss "
      "(flash)",
      0},
-	{"ttl", KEY_TTL, "TIME", 0,
-     "Keep it for that long (90, 15m, 1h, 2d), within the share for pins; without, it may be "
-     "evicted",
-     0},
+	{"ttl", KEY_TTL, "TIME", 0, "Keep it for that long (90, 15m, 1h, 2d), within the share for pins, then forget it. "
+	 "Without, it may be evicted", 0},
 	{"pin", KEY_PIN, NULL, 0, "Keep it until it is unpinned, within the share for pins", 0},
 	{0},
 };

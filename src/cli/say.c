@@ -4,7 +4,6 @@
  * Threads: one; the signal handler writes one flag. Memory: eight buffers of short text, used in turn.
  * Invariant: bytes of names go to a terminal only through say_name.
  */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -108,6 +107,13 @@ const char *say_span(double seconds)
 {
 	char *text = say_text();
 
+	uint64_t minutes = (uint64_t)(seconds / 60);
+
+	/* As people gave it. */
+	if (minutes && seconds == 60.0 * (double)minutes)
+		return minutes % 1440 == 0 ? say_many(minutes / 1440, "day", "days")
+		       : minutes % 60 == 0 ? say_many(minutes / 60, "hour", "hours")
+		                           : say_many(minutes, "minute", "minutes");
 	if (seconds < 0.1)
 		snprintf(text, SAY_BYTES, "%.1f ms", seconds * 1e3);
 	else if (seconds < 60)
@@ -314,8 +320,14 @@ static void progress_bar(const struct progress *progress, uint64_t done, double 
 			fprintf(stderr, "[%.*s%*s]", full, "========================================", width - full, "");
 	}
 	fprintf(stderr, " %s", say_rate(done, seconds));
-	if (progress->all && share > 0.01 && share < 1)
-		fprintf(stderr, ", %s left", say_span(seconds / share - seconds));
+	if (progress->all && share > 0.01 && share < 1) {
+		double left_s = seconds / share - seconds;
+
+		if (left_s < 60)
+			fprintf(stderr, ", %.0f s left", left_s + 0.5);
+		else
+			fprintf(stderr, ", %s left", say_span(left_s));
+	}
 	fputs("\033[K", stderr);
 	fflush(stderr);
 }

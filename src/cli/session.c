@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/cli.h"
 
@@ -88,7 +87,7 @@ static int session_show_text(const cairn_session *session, const struct cairn_se
 	if (info->pinned)
 		printf("kept     until it is unpinned\n");
 	else if (info->expires_at_s)
-		printf("kept     until %s, then it may be evicted\n", say_time(info->expires_at_s));
+		printf("kept     until %s, then it is forgotten\n", say_time(info->expires_at_s));
 	else
 		printf("kept     it may be evicted\n");
 	printf("size     %s", say_size(info->bytes));
@@ -170,7 +169,7 @@ static int session_act(cairn *store, const struct session_action *action, const 
 	if (status)
 		return say_error("%s", cairn_error_text());
 	if (session_ttl_s)
-		say_line("%s: kept for %s", say_name(name->name), say_span((double)session_ttl_s));
+		say_line("%s: kept for %s, then forgotten", say_name(name->name), say_span((double)session_ttl_s));
 	else
 		say_line("%s: %s", say_name(name->name), action->done);
 	return CLI_WHOLE;
@@ -205,13 +204,13 @@ static int session_run(char **operand, uint32_t count)
 		return say_error("NAME is missing; usage: cairn session STORE %s NAME", action->name);
 	if (session_ttl_s && action->call != session_pin)
 		return say_error("--ttl with %s; it goes with pin: pin NAME --ttl TIME", action->name);
-	if (args_session(operand[2], &name) || open_store(operand[0], action->call ? OPEN_WRITE : OPEN_READ, &store))
+	if (args_session(operand[2], &name) || open_store(operand[0], action->call ? OPEN_WRITE : OPEN_LOOK, &store))
 		return CLI_ERROR;
 	return open_close(store, action->call ? session_act(store, action, &name) : session_show(store, &name));
 }
 
 static const struct argp_option session_options[] = {
-	{"ttl", KEY_TTL, "TIME", 0, "With pin: keep it for that long from now (90, 15m, 1h, 2d), not until it is unpinned",
+	{"ttl", KEY_TTL, "TIME", 0, "With pin: keep it for that long from now (90, 15m, 1h, 2d), then forget it",
      0},
 	{0},
 };
@@ -224,7 +223,7 @@ const struct verb verb_session = {
 	        "  list    all of them, as cairn ls does\n"
 	        "  show    one: its chains, tails, space\n"
 	        "  pin     keep it until it is unpinned, or for --ttl, within the share for pins\n"
-	        "  unpin   it may be evicted again\n"
+	        "  unpin   it may be evicted again, also where it had a time to live\n"
 	        "  close   it will not come back: evict it before others\n"
 	        "  forget  remove it; blocks that others share stay"
 	        "\vExamples:\n"

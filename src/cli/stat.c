@@ -154,7 +154,7 @@ static int stat_run(char **operand, uint32_t count)
 	int status;
 
 	(void)count;
-	if (open_store(operand[0], OPEN_READ, &store))
+	if (open_store(operand[0], OPEN_LOOK, &store))
 		return CLI_ERROR;
 	if (cairn_stat(store, &stat))
 		status = say_error("%s", cairn_error_text());

@@ -21,11 +21,13 @@ enum {
 	IDENT_MEMORY_BYTES = 56,
 	IDENT_FREE_FLOOR_BYTES = 64,
 	IDENT_NDEVICES = 72,
+	IDENT_BIRTHS = 80,
 	IDENT_DEVICES = 128,
 
 	DEVICE_ID = 0,
 	DEVICE_BUDGET_BYTES = 16,
 	DEVICE_PATH_LENGTH = 24,
+	DEVICE_FLAGS = 28,
 	DEVICE_PATH = 32,
 	DEVICE_BYTES = 320,
 };
@@ -42,6 +44,7 @@ void ident_encode(const struct fmt_ident *ident, uint8_t bytes[IDENT_BYTES])
 	bytes_set64(bytes + IDENT_MEMORY_BYTES, ident->memory_bytes);
 	bytes_set64(bytes + IDENT_FREE_FLOOR_BYTES, ident->free_floor_bytes);
 	bytes_set32(bytes + IDENT_NDEVICES, ident->ndevices);
+	bytes_set64(bytes + IDENT_BIRTHS, ident->births);
 	for (uint32_t i = 0; i < ident->ndevices; i++) {
 		const struct ident_device *device = &ident->device[i];
 		uint8_t *at = bytes + IDENT_DEVICES + (size_t)i * DEVICE_BYTES;
@@ -51,6 +54,7 @@ void ident_encode(const struct fmt_ident *ident, uint8_t bytes[IDENT_BYTES])
 		memcpy(at + DEVICE_ID, device->device_id, 16);
 		bytes_set64(at + DEVICE_BUDGET_BYTES, device->budget_bytes);
 		bytes_set32(at + DEVICE_PATH_LENGTH, (uint32_t)length);
+		bytes_set32(at + DEVICE_FLAGS, device->flags);
 		memcpy(at + DEVICE_PATH, device->path, length);
 	}
 	frame_seal(bytes, IDENT_COPY_BYTES, frame_seed(ident_magic));
@@ -71,6 +75,7 @@ static int ident_copy_decode(const uint8_t bytes[IDENT_COPY_BYTES], struct fmt_i
 	ret_ident->memory_bytes = bytes_get64(bytes + IDENT_MEMORY_BYTES);
 	ret_ident->free_floor_bytes = bytes_get64(bytes + IDENT_FREE_FLOOR_BYTES);
 	ret_ident->ndevices = bytes_get32(bytes + IDENT_NDEVICES);
+	ret_ident->births = bytes_get64(bytes + IDENT_BIRTHS);
 	if (ret_ident->ndevices > FMT_DEVICES_MAX)
 		return FMT_BAD;
 	for (uint32_t i = 0; i < ret_ident->ndevices; i++) {
@@ -82,6 +87,7 @@ static int ident_copy_decode(const uint8_t bytes[IDENT_COPY_BYTES], struct fmt_i
 			return FMT_BAD;
 		memcpy(device->device_id, at + DEVICE_ID, 16);
 		device->budget_bytes = bytes_get64(at + DEVICE_BUDGET_BYTES);
+		device->flags = bytes_get32(at + DEVICE_FLAGS);
 		memcpy(device->path, at + DEVICE_PATH, length);
 	}
 	return FMT_OK;

@@ -15,9 +15,15 @@
 #define IDENT_BYTES (2 * IDENT_COPY_BYTES) /* of the file, always */
 #define IDENT_PATH_MAX 255u
 
+enum {
+	IDENT_DEVICE_AWAY = 1u << 0,   /* it was away when the store was opened last */
+	IDENT_DEVICE_MISSED = 1u << 1, /* drops or forgets were decided while it was */
+};
+
 struct ident_device {
 	uint8_t device_id[16];
 	uint64_t budget_bytes;
+	uint32_t flags; /* IDENT_DEVICE_...; others are kept as they are */
 	char path[IDENT_PATH_MAX + 1]; /* 0-terminated; "": inside the directory */
 };
 
@@ -28,6 +34,7 @@ struct fmt_ident {
 	uint64_t created_at_s; /* wall clock */
 	uint64_t memory_bytes; /* remembered options; 0: the default */
 	uint64_t free_floor_bytes;
+	uint64_t births;   /* where those began that were given since a device was away; 0: none ever was */
 	uint32_t ndevices; /* at most FMT_DEVICES_MAX */
 	struct ident_device device[FMT_DEVICES_MAX];
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside of fsck, shared by its files:
- *   fsck.c     the run: lock, identity, steps, findings        disk.c   a device: reads, its label, and finding it again
- *   log.c      a ledger: reading, replay, reconciling          pen.c    a ledger: mending its copies, writing it anew
- *   walk.c     segments: groups, footers, checkpoints          parts.c  which parts are to be served, and their bytes
- *   sessions.c manifests and the blocks they name              mend.c   what `repair` writes into segments
+ *   fsck.c     the run: lock, identity, steps, findings     disk.c   a device: reads, its label, finding it again
+ *   log.c      a ledger: reading, replay, reconciling       pen.c    a ledger: mending its copies, writing it anew
+ *   walk.c     segments: groups, footers, checkpoints       parts.c  which parts are to be served, and their bytes
+ *   sessions.c manifests and the blocks they name           mend.c   what `repair` writes into segments
  *
  * Threads: the caller's. Memory: struct fsck owns all.
  * Invariant: nothing is written unless options.repair; a step that writes leaves, wherever it is cut off, a store that
@@ -55,11 +55,14 @@ struct log {
 
 	uint32_t area;      /* that is in use */
 	uint32_t extent;    /* its pages, up to the last good one */
-	uint64_t epoch;     /* highest of both areas */
+	uint64_t epoch;     /* highest of both areas ... */
+	uint64_t area_epoch; /* ... and that of the one in use */
 	uint64_t sequence;  /* of the last page */
 	uint32_t holes;
+	uint32_t halves;    /* pages that are in one copy alone */
 	uint64_t doubt_through; /* births up to this may have lost a drop; 0: none */
 	int empty;          /* no page of it is good */
+	int missed;         /* decisions that nobody here knows were made without it: nothing on it may be served now */
 	int anew;           /* it has to be written anew */
 };
 
@@ -87,9 +90,10 @@ struct part {
 	uint8_t state;     /* enum part_state */
 };
 
-struct gap { /* pages of a segment with no good group in them, but entries of the footer: an index to rebuild */
-	uint32_t segment, from, to;      /* pages */
-	uint64_t before, after;          /* sequences of the groups around it; after 0: none */
+/* Pages of a sealed segment in which no good group is, but parts of the footer are: an index to rebuild. */
+struct gap {
+	uint32_t segment, from, to; /* pages */
+	uint64_t before, after;     /* sequences of the groups around it; after 0: none */
 	uint64_t flushed_through, ledger_sequence; /* of the group before it */
 };
 
@@ -103,7 +107,8 @@ enum seg_footer {
 struct seg {
 	uint8_t footer;      /* enum seg_footer */
 	uint8_t renew;       /* it needs a footer (again) that lists its good parts alone */
-	uint32_t used_pages; /* end of its last group */
+	uint32_t used_pages; /* end of its last group, or as the footer says */
+	uint32_t entries_page; /* where the footer's entries lie, or are to lie */
 	uint64_t first_sequence, last_sequence;
 	uint32_t first_part, nparts; /* in disk.parts */
 };
@@ -119,6 +124,7 @@ struct disk {
 	const char *name;     /* its last component, for progress */
 	struct io *io;        /* NULL: missing, or not ours */
 	uint64_t size;        /* bytes of the file */
+	int unfinished;       /* it is still to be made: nothing is on it */
 	struct fmt_label label;
 	uint8_t label_good[2];
 	uint32_t segment_pages, entries_max;
@@ -193,6 +199,12 @@ static inline uint64_t disk_offset(const struct disk *disk, uint32_t segment, ui
 {
 	return disk->label.segments_offset + ((uint64_t)segment * disk->segment_pages + page) * FMT_PAGE;
 }
+/* Where a page of a ledger's copy lies. */
+static inline uint64_t disk_ledger_offset(const struct disk *disk, uint32_t area, uint32_t copy, uint32_t page)
+{
+	return disk->label.ledger_offset + (uint64_t)(area * 2 + copy) * disk->label.ledger_bytes +
+	       (uint64_t)page * FMT_PAGE;
+}
 static inline uint32_t disk_pages_of(uint32_t bytes)
 {
 	return (bytes + FMT_PAGE - 1) / FMT_PAGE;
@@ -229,9 +241,9 @@ int pen_snapshot(struct disk *disk);
 int walk_proves(struct disk *disk, const struct log_segment *life, uint32_t segment, uint32_t segment_pages);
 /* Reads all indexes and footers: disk->segs and parts. 0, NOMEM, CANCELED, VERSION. */
 int walk_run(struct disk *disk);
-/* The entries of a segment as a reader would take them, in the order of its parts; `each` until it returns non-zero. 0,
- * NOMEM. */
-int walk_entries(struct disk *disk, uint32_t segment, int (*each)(void *arg, const struct fmt_entry *entry), void *arg);
+/* The entries of a segment, read again: entries[i] is that of disk->parts[segs[segment].first_part + i]; room for
+ * nparts. 0; IO: it reads otherwise than before (the text says so), NOMEM. */
+int walk_entries(struct disk *disk, uint32_t segment, struct fmt_entry *entries);
 
 /* ---- parts.c ----------------------------------------------------------------------------------------------------- */
 

@@ -81,6 +81,7 @@ struct io {
 enum {
 	IO_OPEN_CREATE = 1u << 0,
 	IO_OPEN_READONLY = 1u << 1,
+	IO_OPEN_LOCK = 1u << 3,      /* of one process while it is open (readers share): else -EWOULDBLOCK */
 	IO_OPEN_EXCLUSIVE = 1u << 2, /* with CREATE: fail with -EEXIST where the file is there */
 };
 

@@ -119,6 +119,7 @@ static void crash_count(struct sim_world *world)
 		sim_kill(world);
 	else
 		sim_crash(world);
+	world->over = 1;
 }
 
 static void request_check(const struct io_req *req)
@@ -421,6 +422,8 @@ static int sim_open(void *arg, const char *path, uint32_t flags, uint32_t thread
 	struct sim_world *world = arg;
 	struct sim_file *file = sim_disk_find(world, path);
 	(void)threads;
+	if (world->over)
+		return -EIO;
 	if (!file && !(flags & IO_OPEN_CREATE))
 		return -ENOENT;
 	if (file && (flags & IO_OPEN_CREATE) && (flags & IO_OPEN_EXCLUSIVE))
@@ -505,6 +508,7 @@ void sim_crash_at(struct sim_world *world, uint64_t n, int kill)
 {
 	world->crash_left = n;
 	world->crash_kills = kill;
+	world->over = 0;
 }
 
 uint64_t sim_count(const struct sim_world *world) { return world->count; }

@@ -69,7 +69,8 @@ void sim_set_space(struct sim_world *world, uint64_t free_bytes);
 /* The n-th I/O from now (1: the next) fails with -EIO and touches nothing, and with `all` every later one too; 0: off.
  * Counted are submits and the blocking pread, pwrite, sync, allocate and punch. */
 void sim_fail_at(struct sim_world *world, uint64_t n, int all);
-/* sim_crash (or with `kill` sim_kill) in the middle of the n-th I/O from now; 0: off. */
+/* sim_crash (or with `kill` sim_kill) in the middle of the n-th I/O from now; 0: off. After it every open fails, since
+ * the process that asks is dead, until this is called again: the next process begins then. */
 void sim_crash_at(struct sim_world *world, uint64_t n, int kill);
 uint64_t sim_count(const struct sim_world *world); /* I/Os so far */
 

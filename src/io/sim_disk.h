@@ -40,6 +40,7 @@ struct sim_world {
 	uint64_t capacity, used; /* bytes of all files */
 	uint64_t count, fail_left, crash_left;
 	int fail_all, crash_kills, dead_fails;
+	int over; /* the process died inside of an I/O: what its code still does reaches nothing */
 	FILE *trace;
 };
 

@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -560,6 +561,8 @@ static int open_file(const char *path, uint32_t flags)
 		result = -errno;
 	else if (!S_ISREG(file.st_mode))
 		result = -EINVAL;
+	else if ((flags & IO_OPEN_LOCK) && flock(fd, (flags & IO_OPEN_READONLY ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+		result = -errno;
 	else if (flags & IO_OPEN_CREATE)
 		result = sync_parent(path);
 	if (result == 0)
@@ -595,7 +598,7 @@ static int start_threads(struct work *work, uint32_t threads)
 		}
 	}
 	check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-	return -result;
+	return result == EAGAIN ? -ENOMEM : -result; /* no room for another thread, and not a passing state */
 }
 
 int work_open(const char *path, uint32_t flags, uint32_t threads, struct io **ret_io)

@@ -153,7 +153,8 @@ void catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t pre
 	uint64_t memory = 0, flash = 0;
 	for (uint32_t entry = *bucket_of(catalog, space, prefix); entry; entry = catalog->entries[entry - 1].next) {
 		const struct catalog_entry *e = &catalog->entries[entry - 1];
-		if (!same_key(e, space, prefix)) /* a ghost has no place, so it shows in neither mask */
+		/* A ghost has no place, so it shows in neither mask. A tail is no block. */
+		if (!same_key(e, space, prefix) || (e->flags & CATALOG_TAIL))
 			continue;
 		if (e->slot && ready(arg, e->slot))
 			memory |= 1ull << e->part;

@@ -76,7 +76,7 @@ struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry);
 uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part);
 /* Any entry of the key that is not a ghost, lowest part first; else a ghost; 0: none. The parent of a child. */
 uint32_t catalog_find_any(struct catalog *catalog, uint32_t space, const uint8_t prefix[16]);
-/* Masks of parts that are READY in memory (as told by `ready`), and in flash. One probe. */
+/* Masks of a block's parts that are READY in memory (as told by `ready`), and in flash; tails are none. One probe. */
 void catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
                       int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory, uint64_t *ret_flash);
 /* A new zeroed entry with space, prefix, part set. It must not exist, unless as a ghost: that one comes back to life,

@@ -31,25 +31,30 @@ CAIRN_API long cairn_drop(cairn *store, const struct cairn_space *space, const c
 		return error;
 	long removed = 0;
 	pthread_mutex_lock(&store->lock);
+	/* All go at once, before anybody can put one of them anew: that one is born after every decision of this drop. */
+	for (size_t k = 0; k < nkeys; k++)
+		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+			uint32_t entry = catalog_find(store->catalog, space->number, keys[k].bytes, part);
+			if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
+				continue;
+			entry_remove(store, entry, CAIRN_WHY_DROPPED);
+			removed++;
+		}
+	store->stat.dropped_parts += (uint64_t)removed;
+	uint64_t decision = store->next_birth;
+	store->next_birth += nkeys;
 	for (size_t from = 0; from < nkeys && !error; from += STORE_DECISIONS) {
 		size_t n = nkeys - from < STORE_DECISIONS ? nkeys - from : STORE_DECISIONS;
 		for (size_t i = 0; i < n; i++) {
-			const cairn_key *key = &keys[from + i];
-			for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
-				uint32_t entry = catalog_find(store->catalog, space->number, key->bytes, part);
-				if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
-					continue;
-				entry_remove(store, entry, CAIRN_WHY_DROPPED);
-				removed++;
-			}
+			/* The end of a chain first, or what is left of it would go as orphans, uncounted. */
+			const cairn_key *key = &keys[nkeys - 1 - from - i];
 			memset(&records[i], 0, sizeof(records[i]));
 			records[i].type = LEDGER_DROP;
 			records[i].u.drop.scope = LEDGER_DROP_KEY;
-			records[i].u.drop.decision = store->next_birth++;
+			records[i].u.drop.decision = decision + from + i;
 			memcpy(records[i].u.drop.space, space->id, 32);
 			memcpy(records[i].u.drop.what, key->bytes, 32);
 		}
-		store->stat.dropped_parts += (uint64_t)removed;
 		error = store_decide_all(store, records, n);
 	}
 	pthread_mutex_unlock(&store->lock);
@@ -82,6 +87,8 @@ static int hit_tenant(const struct cairn_space *space, const uint8_t *digest)
 	uint8_t manifests[32];
 	if (space->described)
 		return !memcmp(space->space.tenant_digest, digest, 32);
+	if (!space->manifest) /* without a description nobody can read it, and whose it is is not known before a reopen */
+		return 1;
 	key_manifest_space(digest, manifests);
 	return !memcmp(space->id, manifests, 32);
 }
@@ -152,6 +159,11 @@ CAIRN_API int cairn_explain(cairn *store, const cairn_digest *space_id, const ca
 		found.tier = memory.tier;
 		found.uses = memory.uses;
 		found.when_s = memory.when_s;
+		for (uint32_t i = 0; i < store->ndevices && !found.reason; i++)
+			if (!store->devices[i].flash) { /* perhaps there, on a device that is not */
+				found.reason = CAIRN_WHY_DEVICE;
+				found.tier = CAIRN_TIER_FLASH;
+			}
 	}
 	pthread_mutex_unlock(&store->lock);
 	*ret_explanation = found;

@@ -68,12 +68,16 @@ static int lock_take(const char *path, int dir_fd, uint32_t flags, int *ret_fd)
 		               errno == EROFS ? " (open it read-only)" : "");
 	if (flock(fd, (readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
 		char owner[24] = "";
-		ssize_t n = pread(fd, owner, sizeof(owner) - 1, 0);
+		/* Shared with readers, it is not a writer that holds it; the number in the file is then of the last one. */
+		int reading = !readonly && !flock(fd, LOCK_SH | LOCK_NB);
+		ssize_t n = reading ? 0 : pread(fd, owner, sizeof(owner) - 1, 0);
 		owner[n > 0 ? n : 0] = 0;
 		owner[strcspn(owner, "\n")] = 0;
 		close(fd);
-		return err_set(CAIRN_E_OWNED, "%s is open in %s %s: end it first, or use another directory", path,
-		               owner[0] ? "process" : "another process", owner);
+		if (reading)
+			return err_set(CAIRN_E_OWNED, "%s is being read by another process: wait for it, or end it", path);
+		return err_set(CAIRN_E_OWNED, "%s is open in %s%s: end it first, or use another directory", path,
+		               owner[0] ? "process " : "another process", owner);
 	}
 	if (!readonly) {
 		char text[24];
@@ -119,8 +123,9 @@ static int unidentified(const char *path, int dir_fd, uint32_t flags)
 				close(device);
 			continue;
 		}
+		size_t length = strnlen(name, sizeof(foreign) - 1);
 		if (!foreign[0])
-			strncat(foreign, name, sizeof(foreign) - 1);
+			memcpy(foreign, name, length); /* the last byte stays 0 */
 	}
 	closedir(dir);
 	if (labelled)
@@ -172,6 +177,24 @@ static int ident_read(const char *path, const struct io_maker *maker, uint32_t f
 	return error;
 }
 
+/* A directory that was just made outlasts a power loss from here on, where its file system can do that. */
+static void parent_sync(const char *path)
+{
+	char parent[PATH_MAX];
+	size_t length = strlen(path);
+	while (length && path[length - 1] == '/')
+		length--;
+	while (length && path[length - 1] != '/')
+		length--;
+	memcpy(parent, path, length);
+	memcpy(parent + length, ".", 2);
+	int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0) {
+		(void)fsync(fd);
+		close(fd);
+	}
+}
+
 int directory_open(const char *path, const struct io_maker *maker, uint32_t flags, int *ret_dir_fd, int *ret_lock_fd,
                    struct fmt_ident *ret_ident, int *ret_fresh)
 {
@@ -183,8 +206,13 @@ int directory_open(const char *path, const struct io_maker *maker, uint32_t flag
 		           ? err_set(CAIRN_E_NOENT, "%s: there is no cairn store", path)
 		           : error;
 	}
-	if ((flags & CAIRN_OPEN_CREATE) && mkdir(path, 0755) && errno != EEXIST)
-		return err_set(err_from_errno(errno), "cannot make %s: %s", path, strerror(errno));
+	if ((flags & CAIRN_OPEN_CREATE) && !(flags & CAIRN_OPEN_READONLY)) {
+		int made = !mkdir(path, 0755);
+		if (!made && errno != EEXIST)
+			return err_set(err_from_errno(errno), "cannot make %s: %s", path, strerror(errno));
+		if (made)
+			parent_sync(path);
+	}
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 && errno == ENOTDIR)
 		return err_set(CAIRN_E_NOTSTORE, "%s is not a directory: a store is one", path);
@@ -192,12 +220,13 @@ int directory_open(const char *path, const struct io_maker *maker, uint32_t flag
 		return err_set(err_from_errno(errno), "cannot open the store %s: %s", path, strerror(errno));
 	*ret_dir_fd = fd;
 	struct stat info;
-	if (fstatat(fd, "cairn.id", &info, AT_SYMLINK_NOFOLLOW)) {
+	/* The lock first where there is one: its owner may be making the store at this moment. */
+	if (!fstatat(fd, "lock", &info, AT_SYMLINK_NOFOLLOW))
+		error = lock_take(path, fd, flags, ret_lock_fd);
+	if (!error && fstatat(fd, "cairn.id", &info, AT_SYMLINK_NOFOLLOW))
 		error = unidentified(path, fd, flags);
-		if (error)
-			return error;
-	}
-	error = lock_take(path, fd, flags, ret_lock_fd);
+	if (!error && *ret_lock_fd < 0)
+		error = lock_take(path, fd, flags, ret_lock_fd);
 	return error ? error : ident_read(path, maker, flags, ret_ident, ret_fresh);
 }
 
@@ -229,20 +258,6 @@ int directory_write_ident(const char *path, const struct io_maker *maker, int di
 	if (!error && maker->threaded && fsync(dir_fd))
 		error = -errno;
 	return error ? err_set(err_from_errno(-error), "cannot write %s: %s", file, strerror(-error)) : 0;
-}
-
-void directory_remove_unfinished(const char *path)
-{
-	uint8_t head[8] = {0};
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return;
-	struct stat info;
-	ssize_t n = pread(fd, head, sizeof(head), 0);
-	int blank = !fstat(fd, &info) && S_ISREG(info.st_mode) && n >= 0 && !memcmp(head, "\0\0\0\0\0\0\0\0", 8);
-	close(fd);
-	if (blank)
-		(void)unlink(path);
 }
 
 void directory_load_gone(const char *path, const struct io_maker *maker, struct catalog *catalog)

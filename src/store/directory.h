@@ -18,8 +18,6 @@ struct catalog;
 void directory_load_gone(const char *path, const struct io_maker *maker, struct catalog *catalog);
 void directory_save_gone(const char *path, const struct io_maker *maker, int dir_fd, uint32_t version,
                          const struct catalog *catalog);
-/* A device file that has no label was never finished: it is removed, so that it can be made. */
-void directory_remove_unfinished(const char *path);
 void directory_close(int dir_fd, int lock_fd);
 
 #endif

@@ -310,10 +310,29 @@ void entry_remove(cairn *store, uint32_t entry, uint32_t reason)
 	entry_gone(store, entry, tier, reason);
 }
 
+enum { SPARED_MAX = 1024 }; /* held parts met on the way to one that may go */
+
 /* ---- room -------------------------------------------------------------------------------------------------------- */
+
+int entry_held(cairn *store, uint32_t entry)
+{
+	const struct catalog_entry *e = catalog_at(store->catalog, entry);
+	if (e->holds)
+		return 1;
+	const struct cairn_space *space = space_of(store, e);
+	if (!space->described || !(space->space.required_parts >> e->part & 1))
+		return 0;
+	for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+		uint32_t rest = part == e->part ? 0 : catalog_find(store->catalog, e->space, e->prefix, part);
+		if (rest && catalog_at(store->catalog, rest)->holds)
+			return 1;
+	}
+	return 0;
+}
 
 uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
 {
+	uint32_t spared = 0;
 	if (length > memory_part_max(store->memory))
 		return 0;
 	for (;;) {
@@ -327,6 +346,12 @@ uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
 			return 0;
 		uint32_t entry = memory_slot(store->memory, victim)->entry;
 		check(entry);
+		if (!(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH) && entry_held(store, entry)) {
+			memory_touch(store->memory, victim); /* the only copy of what a match was told of, or of a part of it */
+			if (++spared == SPARED_MAX)
+				return 0;
+			continue;
+		}
 		entry_memory_clear(store, entry, CAIRN_WHY_EVICTED);
 	}
 }
@@ -389,7 +414,7 @@ void slot_recent(cairn *store, uint32_t slot)
 static int sweep_one(cairn *store, uint32_t entry)
 {
 	const struct catalog_entry *e = catalog_at(store->catalog, entry);
-	if ((e->flags & CATALOG_GHOST) || e->holds || !catalog_orphan(store->catalog, entry))
+	if ((e->flags & (CATALOG_GHOST | CATALOG_KEPT)) || e->holds || !catalog_orphan(store->catalog, entry))
 		return 0;
 	if (e->slot && (memory_slot(store->memory, e->slot)->refs || memory_slot(store->memory, e->slot)->dirty))
 		return 0;
@@ -406,7 +431,7 @@ static int sweep_one(cairn *store, uint32_t entry)
 
 int entry_sweep(cairn *store)
 {
-	if (!store->sweep_wanted)
+	if (!store->sweep_wanted || !store->kept_known || store->device_away) /* heads may lie on the device that is away */
 		return 0;
 	for (int i = 0; i < STORE_SWEEP; i++) {
 		uint32_t entry = catalog_next(store->catalog, store->sweep_at);

@@ -98,9 +98,10 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 		return 0;
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint64_t birth = catalog_birth(e);
-	e->holds++; /* room is made by evicting: not this one */
+	uint8_t more = e->holds < UINT8_MAX;
+	e->holds = (uint8_t)(e->holds + more); /* room is made by evicting: not this one */
 	uint32_t slot = slot_take(store, space->tenant, e->length);
-	e->holds--;
+	e->holds = (uint8_t)(e->holds - more);
 	check(catalog_birth(e) == birth);
 	if (!slot)
 		return 0;
@@ -266,6 +267,8 @@ static void get_finish(struct get_work *work, size_t i)
 			late = store_wait(store, work->call->deadline_ns);
 		if (late || s->state == MEMORY_FAILED) {
 			item->status = late ? err_set(late, "get: not here in time") : s->error;
+			if (item->status == CAIRN_DAMAGED)
+				zero_buffers(item);
 			slot_release(store, slot);
 			break;
 		}

@@ -67,6 +67,10 @@ static void host_removed(void *arg, uint32_t device, const struct fmt_entry *ent
 	uint32_t found = part_at(store, device, entry, page);
 	if (found)
 		entry_flash_clear(store, found, reason);
+	if (found && reason == CAIRN_WHY_DEVICE)
+		store->sync_error = CAIRN_E_IO;
+	if (reason == CAIRN_WHY_DEVICE)
+		store->devices[device].avoid_until_ns = clock_mono_ns(store->clock) + STORE_AVOID_NS;
 	store_changed(store);
 	pthread_mutex_unlock(&store->lock);
 }
@@ -87,12 +91,13 @@ static int host_judge(void *arg, uint32_t device, const struct fmt_entry *entry,
 	uint32_t found = part_at(store, device, entry, page);
 	if (found) {
 		const struct catalog_entry *e = catalog_at(store->catalog, found);
+		int held = entry_held(store, found);
 		struct evict_part part = {
 		    .age = evict_age(e->used, (uint16_t)store->tick),
 		    .used = (e->flags & CATALOG_USED) != 0,
-		    .kept = (e->flags & (CATALOG_KEPT | CATALOG_MANIFEST)) != 0 || e->holds > 0,
+		    .kept = (e->flags & (CATALOG_KEPT | CATALOG_MANIFEST)) != 0 || held,
 		    .closed = (e->flags & CATALOG_CLOSED) != 0,
-		    .orphan = !e->holds && !(e->flags & CATALOG_KEPT) && catalog_orphan(store->catalog, found),
+		    .orphan = !held && !(e->flags & CATALOG_KEPT) && !store->device_away && catalog_orphan(store->catalog, found),
 		    .bytes = e->length,
 		};
 		*ret_verdict = evict_part_verdict(&part, device_mean_age(store, &store->devices[device]));
@@ -137,7 +142,7 @@ static long host_choose(void *arg, uint32_t device, const uint32_t *segments, si
 	uint64_t segment_bytes = (uint64_t)d->pages_per_segment * FMT_PAGE;
 	long best = -1;
 	double best_index = 0, best_age = 0;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < n && store->kept_known; i++) {
 		const struct account *account = &d->accounts[segments[i]];
 		if (account->kept_bytes > segment_bytes / 8 * 7)
 			continue; /* freeing it would free nothing */
@@ -168,7 +173,11 @@ static void host_lost(void *arg, uint32_t device, uint32_t from, uint32_t to, ui
 {
 	cairn *store = arg;
 	pthread_mutex_lock(&store->lock);
-	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
+	const struct device *d = &store->devices[device];
+	uint64_t live = 0; /* nearly always none: do not walk the catalog then */
+	for (uint32_t s = from / d->pages_per_segment; s < d->nsegments && s * d->pages_per_segment < to; s++)
+		live += d->accounts[s].live_parts;
+	for (uint32_t entry = live ? catalog_next(store->catalog, 0) : 0; entry; entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		if ((e->flags & CATALOG_FLASH) && e->device == device && e->page >= from && e->page < to)
 			entry_flash_clear(store, entry, reason);
@@ -198,7 +207,10 @@ static void host_found(void *arg, uint32_t device, const struct fmt_entry *entry
 			goto out;
 		entry_flash_forget(store, found);
 	} else if (space) {
-		found = catalog_insert(store->catalog, space->number, entry->key, entry->part);
+		/* Evicted parts come back too as long as nothing was written over them: a session must not go for their sake.
+		 * */
+		found = entry->flags & FMT_PART_MANIFEST ? entry_insert(store, space->number, entry->key, entry->part)
+		                                         : catalog_insert(store->catalog, space->number, entry->key, entry->part);
 	}
 	if (!found) {
 		store->stat.tier[CAIRN_TIER_FLASH].evicted_parts++; /* the catalog's budget is smaller than it was */

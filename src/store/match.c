@@ -128,18 +128,21 @@ static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
 	return 0;
 }
 
-static void hold(struct cairn_match *match, cairn *store, uint32_t entry, uint32_t max)
+/* 0: as many matches as can be counted hold it already. */
+static int hold(struct cairn_match *match, cairn *store, uint32_t entry, uint32_t max)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
-	if (match->nheld == max || e->holds == UINT8_MAX)
-		return;
+	check(match->nheld < max);
+	if (e->holds == UINT8_MAX)
+		return 0;
 	e->holds++;
 	match->held[match->nheld].entry = entry;
 	match->held[match->nheld++].birth = catalog_birth(e);
+	return 1;
 }
 
-/* Adds up one group's blocks of the prefix, holds them, and makes their use the most recent. */
-static void take_group(struct match_work *work, struct cairn_match *match, uint32_t g, uint32_t max)
+/* Adds up one group's blocks of the prefix, holds them, and makes their use the most recent. 0: one cannot be held. */
+static int take_group(struct match_work *work, struct cairn_match *match, uint32_t g, uint32_t max)
 {
 	cairn *store = work->store;
 	const struct cairn_group *group = group_of(work, g);
@@ -155,11 +158,13 @@ static void take_group(struct match_work *work, struct cairn_match *match, uint3
 			int memory = e->slot && slot_ready(store, e->slot);
 			match->info.bytes += e->length;
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
-			hold(match, store, entry, max);
+			if (!hold(match, store, entry, max))
+				return 0;
 			entry_touch(store, entry, 1);
 			if (memory)
 				memory_touch(store->memory, e->slot);
 		}
+	return 1;
 }
 
 /* Seconds to load, from what the tiers measured of themselves; before the first measurement flash is taken to be
@@ -212,6 +217,18 @@ static int match_check(struct match_work *work, const struct cairn_chain *chains
 	return 0;
 }
 
+static void match_let_go(cairn *store, struct cairn_match *match)
+{
+	for (uint32_t i = 0; i < match->nheld; i++) {
+		/* Dropped or damaged meanwhile, its entry may be nobody's or another part's by now. */
+		struct catalog_entry *e = catalog_peek(store->catalog, match->held[i].entry);
+		if (e && catalog_birth(e) == match->held[i].birth && e->holds)
+			e->holds--;
+	}
+	match->nheld = 0;
+	match->expired = 1;
+}
+
 CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, const struct cairn_chain *chains,
                                size_t nchains, uint64_t parts, uint32_t timeout_ms, cairn_match **ret_match)
 {
@@ -233,9 +250,16 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 	}
 	match->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
 	match->info.tokens = space->misses ? 0 : longest_prefix(&work);
-	for (uint32_t g = 0; g < space->space.ngroups && match->info.tokens; g++)
+	int held = 1;
+	for (uint32_t g = 0; g < space->space.ngroups && match->info.tokens && held; g++)
 		if (work.chains[g])
-			take_group(&work, match, g, (uint32_t)max);
+			held = take_group(&work, match, g, (uint32_t)max);
+	if (!held) {
+		match_let_go(store, match);
+		pthread_mutex_unlock(&store->lock);
+		mem_free(match);
+		return err_set(CAIRN_E_BUSY, "%u matches hold a block of this chain: release some", UINT8_MAX);
+	}
 	judge_worth(store, space, &match->info);
 	list_push_back(&store->matches, &match->link);
 	store->nmatches++;
@@ -247,18 +271,6 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info)
 {
 	*ret_info = match->info;
-}
-
-static void match_let_go(cairn *store, struct cairn_match *match)
-{
-	for (uint32_t i = 0; i < match->nheld; i++) {
-		/* Dropped or damaged meanwhile, its entry may be nobody's or another part's by now. */
-		struct catalog_entry *e = catalog_peek(store->catalog, match->held[i].entry);
-		if (e && catalog_birth(e) == match->held[i].birth && e->holds)
-			e->holds--;
-	}
-	match->nheld = 0;
-	match->expired = 1;
 }
 
 void match_expire(cairn *store)

@@ -215,15 +215,40 @@ static int fan_out(cairn *store, uint32_t op, const struct ledger_record *record
 	uint32_t good = 0;
 	for (uint32_t i = 0; i < fan.n; i++) {
 		good += fan.results[i] == 0;
-		error = error ? error : fan.results[i];
+		/* A full ledger is an answer; a device that failed is one that will be reconciled. */
+		error = error && !(fan.results[i] == CAIRN_E_FULL && error != CAIRN_E_FULL) ? error : fan.results[i];
 	}
-	return adds && good ? 0 : error;
+	return adds && good && error != CAIRN_E_FULL ? 0 : error;
+}
+
+/* What takes away is decided without a device that is away: remembered before it is, in the one file that is always
+ * there, so that the device is not believed when it comes back alone. */
+static int decide_without(cairn *store)
+{
+	int changed = 0;
+	if (!store_has_flash(store) && store->ndevices)
+		return err_set(CAIRN_E_IO, "the store has no flash device that works: what is decided now could not be kept");
+	for (uint32_t i = 0; i < store->ndevices; i++) {
+		uint32_t *flags = &store->ident.device[i].flags;
+		changed |= !store->devices[i].flash && !(*flags & IDENT_DEVICE_MISSED);
+		*flags |= store->devices[i].flash ? 0u : (uint32_t)IDENT_DEVICE_MISSED;
+	}
+	int error = changed ? directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, 0) : 0;
+	for (uint32_t i = 0; i < store->ndevices && error; i++) /* again with the next one */
+		if (!store->devices[i].flash)
+			store->ident.device[i].flags &= ~(uint32_t)IDENT_DEVICE_MISSED;
+	return error;
 }
 
 int store_decide_all(cairn *store, const struct ledger_record *records, size_t n)
 {
 	check(n <= STORE_DECISIONS);
-	int error = fan_out(store, TIER_DECIDE, records, n, UINT64_MAX);
+	int error = 0;
+	if (store->device_away && (records[0].type == LEDGER_DROP || records[0].type == LEDGER_FORGET))
+		error = decide_without(store);
+	if (error)
+		return error;
+	error = fan_out(store, TIER_DECIDE, records, n, UINT64_MAX);
 	if (error == CAIRN_E_FULL)
 		return err_set(error, "a device's ledger is full: forget sessions, or drop a space instead of its keys");
 	if (error)
@@ -286,6 +311,18 @@ static int device_path(const cairn *store, uint32_t index, const char *path, cha
 	return 0;
 }
 
+static int path_absolute(const char *given, char absolute[PATH_MAX])
+{
+	char here[PATH_MAX];
+	if (!getcwd(here, sizeof(here)) || strlen(here) + strlen(given) + 2 > PATH_MAX)
+		return err_set(CAIRN_E_INVAL, "%s: the flash path cannot be made absolute", given);
+	size_t length = strlen(here);
+	memcpy(absolute, here, length);
+	absolute[length] = '/';
+	memcpy(absolute + length + 1, given, strlen(given) + 1);
+	return 0;
+}
+
 /* The devices of the identity file, joined with those that the caller names. 1 in create[i]: new. */
 static int devices_plan(cairn *store, const struct cairn_options *options, int fresh, uint8_t create[STORE_DEVICES],
                         int *ret_changed)
@@ -299,9 +336,15 @@ static int devices_plan(cairn *store, const struct cairn_options *options, int f
 		n = 1;
 	}
 	for (uint32_t i = 0; i < n; i++) {
-		char path[256];
+		char path[256], absolute[PATH_MAX];
 		const char *given = flash[i].path ? flash[i].path : "";
 		uint32_t at = 0;
+		if (given[0] && given[0] != '/' && store->maker->threaded) { /* the next process has another working directory */
+			int error = path_absolute(given, absolute);
+			if (error)
+				return error;
+			given = absolute;
+		}
 		for (; at < ident->ndevices; at++) {
 			if (!given[0] ? !ident->device[at].path[0] : !strcmp(ident->device[at].path, given))
 				break;
@@ -359,8 +402,6 @@ static int device_open(cairn *store, uint32_t index, const struct cairn_options 
 	device->store = store;
 	device->ops = &flash_ops;
 	device->budget_bytes = ident->budget_bytes;
-	if (create && store->maker->threaded)
-		directory_remove_unfinished(device->path);
 	error = flash_open(&config, &device->flash);
 	if (error) {
 		device->flash = NULL;
@@ -428,15 +469,89 @@ static int sessions_load(cairn *store)
 	return 0;
 }
 
+/* Remembers which devices are away, from their first open on; the births of then may be above all that is known here.
+ * */
+static void away_note(cairn *store, const uint8_t create[STORE_DEVICES], int fresh)
+{
+	for (uint32_t i = 0; i < store->ndevices; i++) {
+		struct ident_device *device = &store->ident.device[i];
+		if (create[i] && !fresh)
+			device->flags |= IDENT_DEVICE_MISSED; /* it knows nothing yet */
+		if (store->devices[i].flash)
+			continue;
+		store->device_away = 1;
+		if (!(device->flags & IDENT_DEVICE_AWAY))
+			store->births_skip = 1ull << 32;
+	}
+}
+
+/* After the skipped births are in a ledger: an open that was cut short before that skips again. */
+static int away_keep(cairn *store)
+{
+	int changed = 0;
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (!store->devices[i].flash && !(store->ident.device[i].flags & IDENT_DEVICE_AWAY)) {
+			store->ident.device[i].flags |= IDENT_DEVICE_AWAY;
+			changed = 1;
+		}
+	return changed && !(store->flags & CAIRN_OPEN_READONLY)
+	           ? directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, 0)
+	           : 0;
+}
+
+/* Of decisions that all devices here missed nothing is known: what they could cover is not believed. */
+static void missed_doubt(cairn *store)
+{
+	int current = 0;
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		current |= store->devices[i].flash && !(store->ident.device[i].flags & IDENT_DEVICE_MISSED);
+	for (uint32_t i = 0; i < store->ndevices && !current; i++)
+		if (store->devices[i].flash) {
+			struct ledger *ledger = flash_ledger(store->devices[i].flash);
+			ledger->doubt_through = UINT64_MAX;
+			store->stat.lost_sessions += ledger->sessions.used;
+			ledger->sessions.used = 0; /* any of them may have been forgotten */
+		}
+}
+
+/* All that are here know the same from now on, what is kept of doubts (flash_start) included: none is behind another.
+ * */
+static void decisions_even(cairn *store)
+{
+	uint64_t newest = 0;
+	for (uint32_t i = 0; i < store->ndevices; i++) {
+		const struct ledger *ledger = store->devices[i].flash ? flash_ledger(store->devices[i].flash) : NULL;
+		uint64_t last = !ledger ? 0 : ledger->doubt_through ? store->next_birth : ledger->mark.u.mark.last_decision;
+		newest = last > newest ? last : newest;
+	}
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_ledger(store->devices[i].flash)->mark.u.mark.last_decision = newest;
+}
+
+/* They have taken what they missed from the others, durably. 0 or an error. */
+static int away_over(cairn *store)
+{
+	const uint32_t flags = IDENT_DEVICE_AWAY | IDENT_DEVICE_MISSED;
+	int changed = 0;
+	for (uint32_t i = 0; i < store->ndevices; i++) {
+		struct ident_device *device = &store->ident.device[i];
+		changed |= store->devices[i].flash && (device->flags & flags);
+		if (store->devices[i].flash)
+			device->flags &= ~flags;
+	}
+	return changed ? directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, 0) : 0;
+}
+
 static int devices_recover(cairn *store)
 {
-	int gone = 0, error = reconcile(store);
+	int error = reconcile(store), writes = !(store->flags & CAIRN_OPEN_READONLY);
 	if (!error)
 		error = spaces_load(store);
+	missed_doubt(store);
 	for (uint32_t i = 0; i < store->ndevices && !error; i++) {
 		struct device *device = &store->devices[i];
 		struct flash_recovery recovery;
-		gone += !device->flash;
 		if (!device->flash)
 			continue;
 		error = flash_recover(device->flash, &recovery);
@@ -448,13 +563,21 @@ static int devices_recover(cairn *store)
 		if (recovery.next_birth > store->next_birth)
 			store->next_birth = recovery.next_birth;
 	}
+	if (store->ident.births > store->next_birth)
+		store->next_birth = store->ident.births;
+	if (store->births_skip)
+		store->ident.births = store->next_birth += store->births_skip;
 	if (!error)
 		error = sessions_load(store);
+	decisions_even(store);
 	for (uint32_t i = 0; i < store->ndevices && !error; i++)
 		if (store->devices[i].flash)
 			error = flash_start(store->devices[i].flash, store->next_birth + 1);
-	/* Heads may lie on a device that comes back. */
-	store->sweep_wanted = !gone && !(store->flags & CAIRN_OPEN_READONLY);
+	if (!error)
+		error = away_keep(store);
+	if (!error && writes)
+		error = away_over(store);
+	store->sweep_wanted = (uint32_t)writes;
 	return error;
 }
 
@@ -564,6 +687,9 @@ static int options_check(const char *place, struct cairn_options *options, const
 		               (unsigned long long)options->segment_bytes);
 	if (options->nflash > STORE_DEVICES || (options->nflash && !options->flash))
 		return err_set(CAIRN_E_INVAL, "%u flash devices: at most %d", options->nflash, STORE_DEVICES);
+	if (options->io_threads > 64 || options->workers > 16)
+		return err_set(CAIRN_E_INVAL, "%u I/O threads and %u workers: at most 64 and 16", options->io_threads,
+		               options->workers);
 	if (options->pin_share_percent > 100)
 		return err_set(CAIRN_E_INVAL, "pin_share_percent %u is over 100", options->pin_share_percent);
 	*ret_path = NULL;
@@ -593,12 +719,17 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 		digest_random(store->ident.store_id, 16);
 	}
 	error = devices_plan(store, options, fresh, create, &changed);
+	for (uint32_t i = 0; i < store->ident.ndevices && !error; i++)
+		if ((fresh || create[i]) && (store->flags & CAIRN_OPEN_READONLY))
+			error = err_set(CAIRN_E_RDONLY, "%s: a read-only open makes neither a store nor a device", store->path);
 	if (!error)
 		error = store_allocate(store, options);
 	for (uint32_t i = 0; i < store->ident.ndevices && !error; i++) {
 		store->ndevices = i + 1;
 		error = device_open(store, i, options, create[i]);
 	}
+	if (!error)
+		away_note(store, create, fresh);
 	if (!error && (fresh || changed) && !(store->flags & CAIRN_OPEN_READONLY))
 		error = directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, fresh);
 	if (!error)
@@ -653,7 +784,12 @@ CAIRN_API int cairn_sync(cairn *store)
 {
 	pthread_mutex_lock(&store->lock);
 	int error = store->flags & CAIRN_OPEN_READONLY ? 0 : store_sync(store, UINT64_MAX);
+	if (!error)
+		error = store->sync_error;
+	store->sync_error = 0;
 	pthread_mutex_unlock(&store->lock);
+	if (error == CAIRN_E_FULL)
+		return err_set(error, "sync: flash had no room for some of what was put");
 	return error ? err_set(error, "sync: a flash device failed") : 0;
 }
 

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/digest.h"
 #include "base/err.h"
+#include "fmt/gone.h"
 #include "store/store.h"
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
@@ -91,7 +92,6 @@ struct put_work {
 	int stuck;                  /* flash was waited for once in this call: not again for each part */
 };
 enum { PUT_PENDING = INT32_MAX };
-#define AVOID_NS 5000000000ull
 
 static uint64_t group_bytes(const struct cairn_space *space, uint32_t group)
 {
@@ -131,6 +131,7 @@ static int32_t put_existing(struct put_work *work, struct cairn_item *item, uint
 {
 	cairn *store = work->store;
 	const struct catalog_entry *e = catalog_at(store->catalog, entry);
+	work->birth[item - work->items] = catalog_birth(e);
 	if (e->length != bytes) {
 		item->ret_bytes = e->length;
 		return err_set(CAIRN_E_CONFLICT, "put: the key exists with %u bytes; %llu were given", e->length,
@@ -290,7 +291,9 @@ static void write_done(struct tier_req *tier)
 	store->dirty_bytes -= s->length;
 	if (tier->result) {
 		store->stat.tier[CAIRN_TIER_FLASH].errors++;
-		store->devices[req->device].avoid_until_ns = clock_mono_ns(store->clock) + AVOID_NS;
+		store->sync_error = tier->result;
+		if (tier->result == CAIRN_E_IO)
+			store->devices[req->device].avoid_until_ns = clock_mono_ns(store->clock) + STORE_AVOID_NS;
 	}
 	if (req->result)
 		*req->result = tier->result;
@@ -299,15 +302,34 @@ static void write_done(struct tier_req *tier)
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* The device of a part: that of its chain; a chain that begins takes the emptiest. One that just failed is the last choice. */
-static uint32_t device_for(cairn *store, const struct catalog_entry *e)
+static double device_fill(const struct device *device)
+{
+	return (double)device->live_bytes / (double)device->budget_bytes;
+}
+
+/* Nearly full, while another device has room: a chain is better split than evicted. */
+static int device_crowded(const cairn *store, uint32_t index)
+{
+	double fill = device_fill(&store->devices[index]);
+	for (uint32_t i = 0; i < store->ndevices && fill > 0.7; i++)
+		if (store->devices[i].flash && device_fill(&store->devices[i]) < fill - 0.2)
+			return 1;
+	return 0;
+}
+
+/* The device of a part: that of its chain; a chain that begins takes the emptiest. One that just failed is the last
+ * choice. */
+static uint32_t device_for(cairn *store, const struct catalog_entry *e, uint32_t hint)
 {
 	uint64_t now = clock_mono_ns(store->clock);
+	if (hint && store->devices[hint - 1].flash && store->devices[hint - 1].avoid_until_ns <= now)
+		return hint - 1;
 	if (e->parent) {
 		const struct catalog_entry *p = catalog_at(store->catalog, e->parent);
 		const struct device *device = &store->devices[p->device];
-		/* In flash there, or on its way. */
-		if (!(p->flags & CATALOG_GHOST) && device->flash && device->avoid_until_ns <= now)
+		/* In flash there, or on its way; while it fits, or the others are as full. */
+		if (!(p->flags & CATALOG_GHOST) && device->flash && device->avoid_until_ns <= now &&
+		    !device_crowded(store, p->device))
 			return p->device;
 	}
 	uint32_t best = UINT32_MAX;
@@ -317,7 +339,7 @@ static uint32_t device_for(cairn *store, const struct catalog_entry *e)
 		const struct device *device = &store->devices[at];
 		if (!device->flash)
 			continue;
-		double fill = (double)device->live_bytes / (double)device->budget_bytes + (device->avoid_until_ns > now ? 10 : 0);
+		double fill = device_fill(device) + (device->avoid_until_ns > now ? 10 : 0);
 		if (best == UINT32_MAX || fill < least - 0.01) {
 			least = fill;
 			best = at;
@@ -335,19 +357,20 @@ static int write_start(cairn *store, const struct cairn_space *space, uint32_t e
 	uint32_t slot = e->slot;
 	struct memory_slot *s = memory_slot(store->memory, slot);
 	check(s->state == MEMORY_READY && !s->dirty);
-	uint32_t device = device_for(store, e);
+	uint32_t device = device_for(store, e, call->device_hint);
 	if (device == UINT32_MAX)
 		return CAIRN_E_IO;
 	s->refs++;
 	struct store_req *req = store_req_take(store, call->deadline_ns);
-	e = catalog_at(store->catalog, entry); /* the lock was let go */
-	if (!req || s->entry != entry || s->dirty || (e->flags & CATALOG_FLASH)) {
+	int gone = s->entry != entry; /* the lock was let go: dropped, perhaps */
+	if (!gone)
+		e = catalog_at(store->catalog, entry);
+	if (!req || gone || s->dirty || (e->flags & CATALOG_FLASH)) {
 		if (req)
 			store_req_drop(req);
-		int gone = s->entry != entry;
 		slot_release(store, slot);
 		*result = 0; /* somebody else writes it */
-		return req ? gone ? CAIRN_E_CANCELED : 0 : CAIRN_E_LATE;
+		return !req ? CAIRN_E_LATE : gone ? CAIRN_E_CANCELED : 0;
 	}
 	e->device = (uint8_t)device;
 	s->dirty = 1;
@@ -457,12 +480,23 @@ static int32_t durable_status(struct put_work *work, size_t index)
 	if (!store_has_flash(store))
 		return err_set(CAIRN_E_IO, "put: the store has no flash device that works");
 	int32_t write = work->write[index];
-	if (write == CAIRN_E_FULL)
-		return err_set(write, "put: flash is full and nothing in it may be evicted: free space, or raise the budget");
+	/* Another one under its key is somebody else's, who came after a drop. */
+	int gone = !e || (e->flags & CATALOG_GHOST) || catalog_birth(e) != work->birth[index];
+	int failed = 0; /* a device did, lately */
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		failed |= store->devices[i].avoid_until_ns > clock_mono_ns(store->clock);
+	if (write == CAIRN_E_FULL || (!write && !gone && !failed)) /* refused, or it had to make room for what came after it */
+		return err_set(CAIRN_E_FULL, "put: flash is full and nothing in it may be evicted: free space, or raise the budget");
 	if (write == CAIRN_E_LATE || write == CAIRN_E_RDONLY)
 		return write;
-	if (!e && !write)
-		return item->status; /* dropped after it was put: the drop is what lasts */
+	if (gone && !write) {
+		struct catalog_memory memory;
+		catalog_recall(store->catalog, gone_print(work->space->id, item->key.bytes, item->part), &memory);
+		if (memory.reason == CAIRN_WHY_DROPPED || memory.reason == CAIRN_WHY_ORPHAN)
+			return item->status; /* after it was put: the drop, of it or of its chain's head, is what lasts */
+		if (memory.reason == CAIRN_WHY_EVICTED)
+			return err_set(CAIRN_E_FULL, "put: flash is too small: it had to make room for what came after this part");
+	}
 	return err_set(CAIRN_E_IO, "put: the flash device failed before the part was durable");
 }
 
@@ -649,6 +683,7 @@ int store_make_durable(cairn *store, const struct cairn_space *space, const cair
 				item->key = keys[k];
 				item->part = (uint16_t)part;
 				item->status = CAIRN_EXISTED;
+				work.birth[work.n] = catalog_birth(catalog_at(store->catalog, entry));
 				work.step[work.n] = PUT_STORED;
 				work.write[work.n++] = 0;
 			}

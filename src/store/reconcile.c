@@ -21,6 +21,12 @@ static struct ledger *ledger_of(cairn *store, uint32_t device)
 
 static int add(cairn *store, struct ledger *ledger, const struct ledger_record *record)
 {
+	if (!ledger_fits(ledger, record) && record->type != LEDGER_FORGET) {
+		/* No room for it here. What a drop may cover is discarded; a session or a description is known elsewhere. */
+		if (record->type == LEDGER_DROP && record->u.drop.decision > ledger->doubt_through)
+			ledger->doubt_through = record->u.drop.decision;
+		return 0;
+	}
 	int error = ledger_add(ledger, record);
 	if (error != CAIRN_E_FULL)
 		return error;
@@ -69,27 +75,29 @@ static int take_drops(cairn *store, struct ledger *to, const struct ledger *from
 		int error = add(store, to, &drop);
 		if (error)
 			return error;
+		to->mark.u.mark.checkpoint_segment = UINT32_MAX; /* made before it knew: the footers tell, key by key */
 	}
 	return 0;
 }
 
-static int take_sessions(cairn *store, struct ledger *to, const struct ledger *from)
+/* Sessions of all devices together: one that is missing somewhere was saved while that one was away. Only a device
+ * that is known to have missed what was forgotten (IDENT_DEVICE_MISSED) is not believed against one that has not. */
+static int take_sessions(cairn *store, struct ledger *to, int to_missed, const struct ledger *from, int from_missed)
 {
-	uint64_t known = from->mark.u.mark.last_decision;
-	for (uint32_t i = 0; i < to->sessions.used;) {
+	for (uint32_t i = 0; to_missed && !from_missed && i < to->sessions.used;) {
 		struct ledger_record session = to->sessions.records[i];
-		if (session_of(from, session.u.session.id) || session.u.session.decision > known) {
+		if (session_of(from, session.u.session.id)) {
 			i++;
 			continue;
 		}
 		struct ledger_record forget = {.type = LEDGER_FORGET};
 		memcpy(forget.u.forget.id, session.u.session.id, 32);
-		forget.u.forget.decision = known;
+		forget.u.forget.decision = session.u.session.decision;
 		int error = add(store, to, &forget);
 		if (error)
 			return error;
 	}
-	for (uint32_t i = 0; i < from->sessions.used; i++) {
+	for (uint32_t i = 0; i < from->sessions.used && !(from_missed && !to_missed); i++) {
 		const struct ledger_record *session = &from->sessions.records[i];
 		const struct ledger_record *have = session_of(to, session->u.session.id);
 		if (have && have->u.session.decision >= session->u.session.decision)
@@ -124,6 +132,12 @@ static int take_spaces(cairn *store, struct ledger *to, const struct ledger *fro
 	return 0;
 }
 
+/* Whether something was dropped or forgotten while the device was away. */
+static int missed_some(const cairn *store, uint32_t device)
+{
+	return (store->ident.device[device].flags & IDENT_DEVICE_MISSED) != 0;
+}
+
 int reconcile(cairn *store)
 {
 	struct ledger *best = authority_of(store);
@@ -132,30 +146,28 @@ int reconcile(cairn *store)
 		if (!ledger)
 			continue;
 		uint64_t last = ledger->mark.u.mark.last_decision, doubt = ledger->doubt_through, forgotten = 0;
-		int others = 0, behind = best->mark.u.mark.last_decision > last;
+		int missed = missed_some(store, i);
+		int others = 0, behind = missed || best->mark.u.mark.last_decision > last;
 		for (uint32_t j = 0; j < store->ndevices; j++) {
 			const struct ledger *other = ledger_of(store, j);
 			if (!other || other == ledger)
 				continue;
 			int whole = !other->doubt_through;
 			others += whole && other->mark.u.mark.last_decision == best->mark.u.mark.last_decision;
-			int error = take_drops(store, ledger, other, doubt ? 0 : last);
+			int error = take_drops(store, ledger, other, doubt || missed ? 0 : last);
 			if (!error)
 				error = take_spaces(store, ledger, other);
+			if (!error)
+				error = take_sessions(store, ledger, missed, other, missed_some(store, j));
 			if (error)
 				return error;
 			/* Drops that the other has forgotten since: its segments no longer needed them; ours may. */
 			if ((behind || doubt) && other->mark.u.mark.dropped_through > forgotten)
 				forgotten = other->mark.u.mark.dropped_through;
 		}
-		if (ledger != best) {
-			int error = take_sessions(store, ledger, best);
-			if (error)
-				return error;
-		}
 		if (doubt && others) /* another ledger has no hole: only what it forgot is doubtful here */
 			ledger->doubt_through = forgotten;
-		else if (behind && forgotten > last && forgotten > ledger->doubt_through)
+		else if (behind && (missed || forgotten > last) && forgotten > ledger->doubt_through)
 			ledger->doubt_through = forgotten;
 	}
 	return 0;

@@ -257,7 +257,8 @@ static int session_decode(const uint8_t *bytes, size_t length, const struct save
 	manifest.chains = chains;
 	if (result == FMT_NEWER)
 		result = err_set(CAIRN_E_VERSION, "the session was saved by a newer cairn: upgrade this one");
-	else if (result != FMT_OK || memcmp(manifest.space, saved->record.u.session.space, 32))
+	else if (result != FMT_OK || memcmp(manifest.space, saved->record.u.session.space, 32) ||
+	         manifest.epoch != saved->record.u.session.epoch)
 		result = CAIRN_DAMAGED;
 	else
 		result = session_build(session, &manifest, tails);
@@ -356,6 +357,7 @@ void session_mark_kept(cairn *store)
 		cairn_session_free(session);
 		next = saved ? saved->link.next : store->sessions.next;
 	}
+	store->kept_known = 1;
 	pthread_mutex_unlock(&store->lock);
 }
 
@@ -384,7 +386,7 @@ static void expire_done(struct tier_req *tier)
 
 void session_expire(cairn *store)
 {
-	if (store->flags & CAIRN_OPEN_READONLY)
+	if ((store->flags & CAIRN_OPEN_READONLY) || !store->kept_known)
 		return;
 	for (struct list *node = store->sessions.next, *next; node != &store->sessions; node = next) {
 		struct saved *saved = LIST_OF(node, struct saved, link);
@@ -459,6 +461,8 @@ static void name_id(const struct cairn_session_name *name, uint8_t tenant[32], u
 
 /* ---- save -------------------------------------------------------------------------------------------------------- */
 
+#define SAVE_KEYS_MAX (1u << 20) /* 32 MiB of manifest */
+
 struct save_work {
 	cairn *store;
 	const struct cairn_space *space;
@@ -487,6 +491,12 @@ static int save_check(struct save_work *work)
 	    (save->ntails && !save->tails) || save->state_bytes > MANIFEST_STATE_MAX || (save->state_bytes && !save->state))
 		return err_set(CAIRN_E_SIZE, "save: at most %u chains, %u tails and %u bytes of state", MANIFEST_CHAINS_MAX,
 		               MANIFEST_TAILS_MAX, MANIFEST_STATE_MAX);
+	size_t nkeys = 0;
+	for (uint32_t i = 0; i < save->nchains; i++) {
+		nkeys += save->chains[i].nkeys < SAVE_KEYS_MAX ? save->chains[i].nkeys : SAVE_KEYS_MAX;
+		if (nkeys >= SAVE_KEYS_MAX)
+			return err_set(CAIRN_E_SIZE, "save: at most %u blocks in a session", SAVE_KEYS_MAX - 1);
+	}
 	for (uint32_t i = 0; i < save->nchains; i++)
 		if (save->chains[i].group >= space->space.ngroups || (save->chains[i].nkeys && !save->chains[i].keys))
 			return err_set(CAIRN_E_INVAL, "save: chain %u names group %u, which the space has not", i,
@@ -494,6 +504,30 @@ static int save_check(struct save_work *work)
 	if (save->durability > CAIRN_DURABLE_FLASH)
 		return err_set(CAIRN_E_INVAL, "save: durability %u: this store has memory and flash", save->durability);
 	work->durable = save->durability != CAIRN_DURABLE_NONE;
+	return 0;
+}
+
+/* What is to be kept is marked before anything is written, so that nothing of it is evicted in between. */
+static int save_keep(struct save_work *work)
+{
+	cairn *store = work->store;
+	const struct cairn_save *save = &work->save;
+	uint64_t tails = 0, bytes;
+	for (uint32_t i = 0; i < save->ntails; i++) {
+		work->tails[i].key = save->tails[i].key;
+		if (!buffers_check(&save->tails[i], &bytes))
+			tails += bytes;
+	}
+	struct kept_key *kept = kept_keys(save->chains, save->nchains, work->tails, save->ntails, &work->nkept);
+	if (!kept)
+		return err_set(CAIRN_E_NOMEM, "no memory to keep a session");
+	int error = quota_check(store, unkept_bytes(store, work->space->number, kept, work->nkept) + tails);
+	if (error) {
+		mem_free(kept);
+		return error;
+	}
+	work->kept = kept;
+	mark(store, &(struct saved){.space = work->space->number, .kept = kept, .nkept = work->nkept}, 1);
 	return 0;
 }
 
@@ -555,6 +589,21 @@ static int save_tails(struct save_work *work)
 	return 0;
 }
 
+/* Device + 1 of the session's blocks, so that its manifest is lost with them alone; 0: any. */
+static uint32_t save_device(const struct save_work *work)
+{
+	for (uint32_t i = 0; i < work->save.nchains; i++) {
+		const struct cairn_chain *chain = &work->save.chains[i];
+		uint32_t entry = chain->nkeys ? catalog_find_any(work->store->catalog, work->space->number,
+		                                                 chain->keys[chain->nkeys - 1].bytes)
+		                              : 0;
+		if (entry && (catalog_at(work->store->catalog, entry)->flags & CATALOG_FLASH))
+			return catalog_at(work->store->catalog, entry)->device + 1u;
+	}
+	return 0;
+}
+
+/* 0, CAIRN_EXISTED or CONFLICT: the rest of a save that did not end lies there under this epoch; or an error. */
 static int save_manifest(struct save_work *work, uint64_t epoch, uint64_t saved_at_s, uint8_t ret_key[32])
 {
 	cairn *store = work->store;
@@ -603,9 +652,10 @@ static int save_manifest(struct save_work *work, uint64_t epoch, uint64_t saved_
 		    .deadline_ns = work->deadline_ns,
 		    .durability = work->durable ? CAIRN_DURABLE_FLASH : CAIRN_DURABLE_NONE,
 		    .manifest = 1,
+		    .device_hint = save_device(work),
 		};
 		(void)store_put(store, space, &item, 1, &call);
-		error = item.status < 0 ? item.status : 0;
+		error = item.status;
 	}
 	mem_free(bytes);
 	mem_free(tails);
@@ -619,7 +669,10 @@ static int save_publish(struct save_work *work)
 	struct saved *before = saved_find(store, work->id);
 	uint64_t epoch = before ? before->record.u.session.epoch + 1 : 1, now = clock_wall_s(store->clock);
 	struct ledger_record record = {.type = LEDGER_SESSION};
-	int error = save_manifest(work, epoch, now, record.u.session.manifest);
+	int error;
+	while ((error = save_manifest(work, epoch, now, record.u.session.manifest)) == CAIRN_EXISTED ||
+	       error == CAIRN_E_CONFLICT)
+		epoch++;
 	if (error)
 		return error;
 	record.u.session.decision = store->next_birth++;
@@ -632,8 +685,12 @@ static int save_publish(struct save_work *work)
 	record.u.session.bytes = work->bytes;
 	record.u.session.pinned = save->pin != 0;
 	error = store_decide(store, &record);
-	if (error)
+	if (error) { /* a manifest that nothing names */
+		uint32_t entry = manifest_entry(store, &(struct saved){.record = record});
+		if (entry)
+			entry_remove(store, entry, CAIRN_WHY_EXPIRED);
 		return error;
+	}
 	/* Published. What it replaced goes. */
 	before = saved_find(store, work->id);
 	uint32_t old = before ? manifest_entry(store, before) : 0;
@@ -675,22 +732,21 @@ CAIRN_API int cairn_session_save(cairn *store, const cairn_space *space, const s
 		error = store_wait(store, work.deadline_ns);
 	if (!error) {
 		store->saving = 1;
-		error = save_blocks(&work);
+		if (work.save.ttl_s || work.save.pin)
+			error = save_keep(&work);
+		if (!error)
+			error = save_blocks(&work);
 		if (!error)
 			error = save_tails(&work);
-		if (!error && (work.save.ttl_s || work.save.pin)) {
-			work.kept = kept_keys(work.save.chains, work.save.nchains, work.tails, work.save.ntails, &work.nkept);
-			error = !work.kept ? err_set(CAIRN_E_NOMEM, "no memory to keep a session")
-			                   : quota_check(store, unkept_bytes(store, space->number, work.kept, work.nkept));
-		}
 		if (!error)
 			error = save_publish(&work);
+		if (work.kept) /* not saved */
+			unkeep(store, &(struct saved){.space = space->number, .kept = work.kept, .nkept = work.nkept});
 		store->saving = 0;
 		store_changed(store);
 	}
 	pthread_mutex_unlock(&store->lock);
 	mem_free(work.tails);
-	mem_free(work.kept);
 	return error;
 }
 
@@ -796,7 +852,8 @@ static int saved_change(cairn *store, const struct ledger_record *before, struct
 	int error = store_decide(store, record);
 	struct saved *saved = saved_find(store, record->u.session.id);
 	/* Saved anew meanwhile: that one counts, and this change was for the old. */
-	if (!error && saved && saved->record.u.session.epoch == before->u.session.epoch) {
+	if (!error && saved && saved->record.u.session.epoch == before->u.session.epoch &&
+	    saved->record.u.session.decision < record->u.session.decision) {
 		saved->record = *record;
 		saved_clock(store, saved);
 	}

@@ -37,6 +37,8 @@ enum {
 	STORE_DECISIONS = 16,
 };
 
+#define STORE_AVOID_NS 5000000000ull /* how long chains go around a device whose write failed */
+
 struct cairn_space {
 	struct cairn *store;
 	struct key_space space;   /* all zero where only the id is known (manifests, foreign spaces) */
@@ -119,8 +121,12 @@ struct cairn {
 	uint64_t leased_bytes;
 	uint32_t sweep_at;        /* cursor of the orphan sweep */
 	uint32_t sweep_wanted, sweep_found;
+	uint32_t device_away;     /* since open */
+	uint64_t births_skip;     /* set by open: a device is away, whose births are not known */
+	int32_t sync_error;       /* of a part that was to go to flash since the last sync, and did not stay there */
 	struct list sessions;     /* struct saved (session.c) */
 	uint32_t nsessions, saving;
+	uint32_t kept_known;      /* session_mark_kept has ended: nothing is evicted from flash before */
 	uint32_t workers;         /* of each queue */
 	struct list matches;      /* struct cairn_match */
 	uint32_t nmatches;
@@ -176,6 +182,8 @@ void entry_remove(cairn *store, uint32_t entry, uint32_t reason);
 void slot_release(cairn *store, uint32_t slot);
 /* Room in memory for a part of this tenant, evicting; 0: none now. */
 uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length);
+/* Whether a match holds it, or another part of its block that would go with it. */
+int entry_held(cairn *store, uint32_t entry);
 /* A new catalog entry, evicting where the catalog is full; 0: full. */
 uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], uint32_t part);
 /* Recency of a slot that became READY: behind its parent's where that is in memory. */
@@ -195,6 +203,7 @@ struct store_call {
 	uint32_t durability;
 	uint32_t background;
 	uint32_t manifest; /* the items are manifests */
+	uint32_t device_hint; /* device + 1 to write to where it works; 0: as the chain says */
 };
 int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
 long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "tier/flash_in.h"
 
-enum { BOUNCE_MIN_BYTES = 8 << 20 };
+enum { BOUNCE_MIN_BYTES = 8 << 20, UNREAD_MAX = 8 };
 #define SEARCH_AGAIN_NS 200000000ull
 #define FLOOR_CHECK_NS 100000000ull
 
@@ -39,6 +39,19 @@ void clean_done(struct flash *flash)
 	mem_free(flash->candidates);
 }
 
+static uint64_t floor_of(const struct flash *flash, uint64_t all)
+{
+	if (flash->free_floor_bytes)
+		return flash->free_floor_bytes;
+	return all / 20 < (10ull << 30) ? all / 20 : 10ull << 30;
+}
+
+int clean_below_floor(struct flash *flash)
+{
+	uint64_t size, free, all;
+	return !flash->io->ops->space(flash->io, &size, &free, &all) && free < floor_of(flash, all);
+}
+
 /* How far the device's file may still grow, and whether it must shrink: budget, and the free-space floor. */
 static void floor_check(struct flash *flash)
 {
@@ -50,10 +63,8 @@ static void floor_check(struct flash *flash)
 	flash->victim_punch = flash->backed > flash->budget_segments;
 	if (flash->io->ops->space(flash->io, &size, &free, &all))
 		return;
-	uint64_t floor = flash->free_floor_bytes ? flash->free_floor_bytes : all / 20;
-	if (!flash->free_floor_bytes && floor > (10ull << 30))
-		floor = 10ull << 30;
-	if (free < floor && free != UINT64_MAX)
+	uint64_t floor = floor_of(flash, all);
+	if (free < floor)
 		flash->victim_punch = 1;
 	uint64_t room = free == UINT64_MAX ? UINT32_MAX : free > floor ? (free - floor) / flash->label.segment_bytes : 0;
 	uint64_t budget = flash->budget_segments > flash->backed ? flash->budget_segments - flash->backed : 0;
@@ -71,6 +82,11 @@ uint32_t clean_free_segments(const struct flash *flash)
 	return flash->free_backed + flash->grow_room;
 }
 
+uint32_t clean_reserve(const struct flash *flash)
+{
+	return flash->nsegments < 4 ? 0 : 1;
+}
+
 int clean_wanted(const struct flash *flash)
 {
 	if (flash->readonly || flash_refused((struct flash *)(uintptr_t)flash))
@@ -79,7 +95,7 @@ int clean_wanted(const struct flash *flash)
 		return 0;
 	if (flash->victim_punch)
 		return 1;
-	return clean_free_segments(flash) < (flash->nsegments < 8 ? 1u : 2u);
+	return clean_free_segments(flash) <= clean_reserve(flash);
 }
 
 static void give_back(struct flash *flash, uint32_t segment)
@@ -87,6 +103,35 @@ static void give_back(struct flash *flash, uint32_t segment)
 	if (flash->io->ops->punch(flash->io, flash_offset(flash, segment, 0), flash->label.segment_bytes) == 0)
 		flash_segment_back(flash, segment, 0);
 	flash->floor_check_ns = 0;
+}
+
+static void spared_forget(struct flash *flash)
+{
+	for (uint32_t i = 0; i < flash->nsegments; i++)
+		flash->segments[i].spared = 0;
+}
+
+/* Freeing it would cost more than it gives, or is not possible now: others first. */
+static void victim_spare(struct flash *flash)
+{
+	flash->segments[flash->victim].spared = 1;
+	flash_segment_set(flash, flash->victim, SEGMENT_SEALED);
+	flash->victim = UINT32_MAX;
+}
+
+/* Whether so much of the victim must stay that carrying it over would free next to nothing. */
+static int victim_stays(struct flash *flash)
+{
+	uint64_t keep = 0;
+	for (uint32_t i = 0; i < flash->victim_entries; i++) {
+		enum evict_verdict verdict;
+		const struct fmt_entry *entry = &flash->victim_list[i];
+		if (flash->host->judge(flash->host->arg, flash->device, entry, flash_page(flash, flash->victim, entry->page),
+		                       &verdict) &&
+		    verdict == EVICT_KEEP)
+			keep += (uint64_t)flash_pages_of(entry->stored_length) * FMT_PAGE;
+	}
+	return keep > flash->label.segment_bytes / 8 * 7;
 }
 
 static int victim_choose(struct flash *flash)
@@ -101,7 +146,7 @@ static int victim_choose(struct flash *flash)
 			give_back(flash, i);
 			return 1;
 		}
-		if (flash->segments[i].state == SEGMENT_SEALED)
+		if (flash->segments[i].state == SEGMENT_SEALED && !flash->segments[i].spared)
 			flash->candidates[n++] = i;
 	}
 	/* Oldest life first, so that equals are told apart by age. */
@@ -115,6 +160,7 @@ static int victim_choose(struct flash *flash)
 	}
 	long pick = n ? flash->host->choose(flash->host->arg, flash->device, flash->candidates, n) : -1;
 	if (pick < 0) {
+		spared_forget(flash); /* after a pause those that were spared are looked at again */
 		flash->nothing_to_clean = 1;
 		flash->search_again_ns = now + SEARCH_AGAIN_NS;
 		return 0;
@@ -122,26 +168,21 @@ static int victim_choose(struct flash *flash)
 	flash->nothing_to_clean = 0;
 	uint32_t victim = flash->candidates[pick];
 	long entries = recover_entries(flash, victim, flash->victim_list);
-	if (entries < 0) {
-		flash->host->lost(flash->host->arg, flash->device, flash_page(flash, victim, 0),
-		                  flash_page(flash, victim + 1, 0), CAIRN_WHY_DAMAGED);
-		entries = 0;
-	}
 	flash->victim = victim;
+	if (entries < 0 && ++flash->segments[victim].unread < UNREAD_MAX) {
+		victim_spare(flash); /* what is in it cannot be told now; that may pass */
+		return 1;
+	}
+	if (entries < 0) /* what it still holds is lost with it */
+		entries = 0;
 	flash->victim_entries = (uint32_t)entries;
 	flash->victim_next = 0;
 	flash->carrying = 0;
 	flash->bounce_used = 0;
 	flash_segment_set(flash, victim, SEGMENT_CLEANING);
+	if (victim_stays(flash))
+		victim_spare(flash);
 	return 1;
-}
-
-static void victim_spare(struct flash *flash)
-{
-	flash_segment_set(flash, flash->victim, SEGMENT_SEALED);
-	flash->victim = UINT32_MAX;
-	flash->nothing_to_clean = 1;
-	flash->search_again_ns = flash_now(flash) + SEARCH_AGAIN_NS;
 }
 
 static struct carry *carry_of(struct tier_req *req)
@@ -174,6 +215,22 @@ int clean_carried(struct flash *flash, struct tier_req *req, uint32_t page)
 	return wanted;
 }
 
+/* Reads a part and checks it, more than once: the wire may be at fault, and not the medium. 0 or -errno. */
+static int carry_read(struct flash *flash, const struct fmt_entry *entry, uint32_t page, uint8_t *to)
+{
+	int error = -EIO;
+	uint64_t stored;
+	memcpy(&stored, entry->stored_check, 8);
+	for (int tries = 0; tries < 3 && error; tries++) {
+		error = flash->io->ops->pread(flash->io, to, (uint64_t)flash_pages_of(entry->stored_length) * FMT_PAGE,
+		                              flash_offset(flash, 0, page));
+		if (!error && segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
+		                                   entry->codec, digest_xxh3(to, entry->stored_length, 0)) != stored)
+			error = -EBADMSG;
+	}
+	return error;
+}
+
 /* Reads one live part and queues it for another segment. 0: the bounce buffer is full. */
 static int carry_start(struct flash *flash, const struct fmt_entry *entry, uint32_t old_page, int must)
 {
@@ -185,15 +242,15 @@ static int carry_start(struct flash *flash, const struct fmt_entry *entry, uint3
 	if (!carry || bytes > flash->bounce_bytes - flash->bounce_used)
 		return 0;
 	uint8_t *at = flash->bounce + flash->bounce_used;
-	int error = flash->io->ops->pread(flash->io, at, bytes, flash_offset(flash, 0, old_page));
-	uint64_t hash = error ? 0 : digest_xxh3(at, entry->stored_length, 0);
-	uint64_t stored;
-	memcpy(&stored, entry->stored_check, 8);
-	if (error || segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
-	                                  entry->codec, hash) != stored) {
-		/* It leaves with its segment either way; say why. */
+	int error = carry_read(flash, entry, old_page, at);
+	if (error && error != -EBADMSG && must && ++flash->segments[flash->victim].unread < UNREAD_MAX) {
+		flash->victim_next = UINT32_MAX; /* it may pass: the victim stays */
+		return 0;
+	}
+	if (error) {
+		/* It leaves with its segment; say why. What need not be carried is evicted as if it had not been tried. */
 		flash->host->removed(flash->host->arg, flash->device, entry, old_page,
-		                     error ? CAIRN_WHY_DEVICE : CAIRN_WHY_DAMAGED);
+		                     error == -EBADMSG ? CAIRN_WHY_DAMAGED : must ? CAIRN_WHY_DEVICE : CAIRN_WHY_EVICTED);
 		return 1;
 	}
 	memset(&carry->req, 0, sizeof(carry->req));
@@ -255,7 +312,11 @@ int clean_step(struct flash *flash)
 	if (flash->segments[flash->victim].readers)
 		return 0;
 	uint32_t victim = flash->victim;
+	/* Of what no index told: nothing, where all could be read. */
+	flash->host->lost(flash->host->arg, flash->device, flash_page(flash, victim, 0), flash_page(flash, victim + 1, 0),
+	                  CAIRN_WHY_DAMAGED);
 	flash_segment_set(flash, victim, SEGMENT_FREE);
+	spared_forget(flash);
 	/* Not waited for, and not missed where the ledger has no room now: until the next life is in the ledger its parts
 	 * could come back after a crash, whole and undropped. */
 	(void)commit_segment_record(flash, victim, LEDGER_FREE);

@@ -19,6 +19,8 @@
 #include "base/err.h"
 #include "tier/flash_in.h"
 
+#define SEAL_AGAIN_NS 100000000ull
+
 /* ---- segments being written -------------------------------------------------------------------------------------- */
 
 struct open_segment *commit_open_find(struct flash *flash, uint32_t segment)
@@ -118,7 +120,7 @@ static int open_start(struct flash *flash, const uint8_t tenant[16])
 	}
 	flash_segment_back(flash, segment, 1);
 	flash_segment_set(flash, segment, SEGMENT_OPENING);
-	state->footer = 0;
+	state->footer = state->unread = state->spared = 0;
 	state->used_pages = 0;
 	struct fmt_entry *entries = place->entries;
 	memset(place, 0, sizeof(*place));
@@ -130,12 +132,20 @@ static int open_start(struct flash *flash, const uint8_t tenant[16])
 	return 1;
 }
 
+/* The victim's parts that must stay have the last segment for themselves: what else came into it they would lack. */
+static int carry_only(const struct flash *flash)
+{
+	return flash->victim != UINT32_MAX && !clean_free_segments(flash);
+}
+
 /* The open segment that takes this part next; NULL: one is being opened, or there is none (*ret_full). */
 static struct open_segment *open_for(struct flash *flash, const struct tier_req *req, int *ret_full)
 {
 	struct open_segment *ready = NULL;
-	int opening = 0;
+	int opening = 0, carried = (req->entry.flags & FMT_PART_MOVED) != 0;
 	*ret_full = 0;
+	if (!carried && carry_only(flash))
+		return NULL;
 	for (int i = 0; i < FLASH_OPEN; i++) {
 		struct open_segment *open = &flash->open[i];
 		if (open->segment == UINT32_MAX || memcmp(open->tenant, req->tenant, 16))
@@ -149,16 +159,18 @@ static struct open_segment *open_for(struct flash *flash, const struct tier_req 
 	}
 	if (ready || opening)
 		return ready;
-	int carried = (req->entry.flags & FMT_PART_MOVED) != 0;
-	uint32_t reserve = carried || flash->nsegments < 4 ? 0 : 1; /* the last free one is for what is carried over */
+	uint32_t reserve = carried ? 0 : clean_reserve(flash);
 	if (clean_free_segments(flash) > reserve && open_start(flash, req->tenant))
 		return NULL;
-	int moving = flash->seal_state != SEAL_IDLE || flash->victim != UINT32_MAX || ledger_gathered(&flash->ledger) ||
-	             flash->ledger_state != LEDGER_IDLE;
+	/* A part that is carried over waits for its own victim: when nothing else can give it room, it is not to be had. */
+	int moving = flash->seal_state != SEAL_IDLE || (flash->victim != UINT32_MAX && !carried) ||
+	             ledger_gathered(&flash->ledger) || flash->ledger_state != LEDGER_IDLE;
 	for (int i = 0; i < FLASH_OPEN && !moving; i++)
 		moving = flash->open[i].segment != UINT32_MAX &&
 		         flash->segments[flash->open[i].segment].state != SEGMENT_OPEN;
-	if (!moving && (flash->nothing_to_clean || flash_refused(flash))) {
+	if (!moving && carried)
+		*ret_full = 1;
+	else if (!moving && (flash->nothing_to_clean || flash_refused(flash))) {
 		/* Last resort: other tenants' open segments can be sealed, and then be cleaned. */
 		for (int i = 0; i < FLASH_OPEN && !moving; i++)
 			if (flash->open[i].segment != UINT32_MAX && flash->open[i].nentries) {
@@ -189,6 +201,8 @@ static void group_withdraw(struct group *group, uint32_t reason)
 	struct open_segment *open = &flash->open[group->open];
 	open->inflight--;
 	open->reserved -= group->head.nentries;
+	open->withdrawn = 1;
+	flash->healing = 1;
 	commit_close_segment(flash, group->open);
 	group->state = GROUP_IDLE;
 }
@@ -200,13 +214,23 @@ static void group_written(struct io_req *io)
 	uint32_t segment = flash->open[group->open].segment;
 	uint64_t took = flash_now(flash) - group->started_ns;
 	if (io->result || group->failed) {
-		int32_t status = io->result == -ENOSPC ? CAIRN_E_FULL : CAIRN_E_IO;
+		int32_t status = io->result ? err_from_errno(-io->result) : CAIRN_E_IO;
+		status = status == CAIRN_E_FULL ? status : CAIRN_E_IO;
 		if (io->result)
 			flash_device_error(flash, -io->result);
 		for (uint32_t i = 0; i < group->head.nentries; i++) {
 			flash_finish(group->reqs[i], status);
 			group->reqs[i] = NULL;
 			group->unwanted[i] = 1;
+		}
+		for (int i = 0; i < FLASH_GROUPS; i++) { /* those behind it in its segment cannot be found without it */
+			struct group *later = &flash->groups[i];
+			if (later->open != group->open || later->head.sequence <= group->head.sequence)
+				continue;
+			if (later->state == GROUP_WRITING)
+				later->failed = 1;
+			else if (later->state == GROUP_WRITTEN)
+				group_withdraw(later, CAIRN_WHY_DEVICE);
 		}
 		group_withdraw(group, CAIRN_WHY_DEVICE);
 		return;
@@ -261,6 +285,8 @@ static uint32_t group_fill(struct group *group, struct open_segment *open, struc
 		if (memcmp(req->tenant, open->tenant, 16))
 			break;
 		if (n && (uint64_t)(payload + pages) * FMT_PAGE > FLASH_GROUP_BYTES)
+			break;
+		if (!(req->entry.flags & FMT_PART_MOVED) && carry_only(flash))
 			break;
 		if (open_pages_left(flash, open, n + 1) < segment_index_pages(n + 1) + payload + pages)
 			break;
@@ -341,6 +367,12 @@ static void fail_all(struct list *queue, int32_t status)
 int commit_groups(struct flash *flash)
 {
 	int did = 0;
+	int waiting = !list_empty(&flash->writes) || !list_empty(&flash->writes_background);
+	if (flash->healing && waiting && flash_refused(flash)) {
+		fail_all(&flash->writes, CAIRN_E_IO);
+		fail_all(&flash->writes_background, CAIRN_E_IO);
+		return 1;
+	}
 	while (!flash->healing) {
 		struct list *queue = !list_empty(&flash->writes) ? &flash->writes : &flash->writes_background;
 		if (list_empty(queue))
@@ -428,10 +460,14 @@ int commit_decisions(struct flash *flash)
 			req->record.u.drop.sequence = flash->sequence;
 		if (req->record.type == LEDGER_QUARANTINE)
 			req->record.u.quarantine.sequence = flash->sequence;
-		if (flash_refused(flash))
-			status = CAIRN_E_IO;
-		else if (!ledger_fits(&flash->ledger, &req->record) && req->record.type != LEDGER_FORGET)
-			status = CAIRN_E_FULL;
+		if (flash_refused(flash)) {
+			/* Kept all the same, for the next snapshot: a ledger that took a later decision must have all before it. */
+			status = ledger_fits(&flash->ledger, &req->record) ? ledger_keep(&flash->ledger, &req->record) : CAIRN_E_FULL;
+			status = status ? status : CAIRN_E_IO;
+		} else if (!ledger_fits(&flash->ledger, &req->record) && req->record.type != LEDGER_FORGET) {
+			ledger_forget_covered(&flash->ledger); /* what the next snapshot will not hold is no reason to refuse */
+			status = ledger_fits(&flash->ledger, &req->record) ? 0 : CAIRN_E_FULL;
+		}
 		if (!status) {
 			int error = ledger_add(&flash->ledger, &req->record);
 			if (error == CAIRN_E_FULL)
@@ -515,6 +551,16 @@ static void seal_end(struct flash *flash, int footer)
 	flash->seal_state = SEAL_IDLE;
 }
 
+static void seal_failed(struct flash *flash)
+{
+	if (!flash->open[flash->seal_open].withdrawn) {
+		seal_end(flash, 0); /* its groups tell as well */
+		return;
+	}
+	flash->seal_state = SEAL_IDLE; /* again, before anything else is written */
+	flash->seal_again_ns = flash_now(flash) + SEAL_AGAIN_NS;
+}
+
 static void seal_io_done(struct io_req *io)
 {
 	struct flash *flash = io->owner;
@@ -527,7 +573,7 @@ static void seal_io_done(struct io_req *io)
 		return;
 	}
 	flash_device_error(flash, -flash->seal_error);
-	seal_end(flash, 0);
+	seal_failed(flash);
 }
 
 int commit_seal(struct flash *flash)
@@ -539,11 +585,12 @@ int commit_seal(struct flash *flash)
 		struct open_segment *open = &flash->open[i];
 		if (open->segment == UINT32_MAX || flash->segments[open->segment].state != SEGMENT_CLOSING)
 			continue;
-		waiting |= open->inflight > 0;
-		if (open->inflight)
+		int later = open->withdrawn && (flash_refused(flash) || flash_now(flash) < flash->seal_again_ns);
+		waiting |= open->inflight > 0 || later;
+		if (open->inflight || later)
 			continue;
 		flash->seal_open = i;
-		if (!open->nentries) { /* nothing good came into it */
+		if (!open->nentries && !open->withdrawn) { /* nothing came into it */
 			flash_segment_set(flash, open->segment, SEGMENT_FREE);
 			(void)commit_segment_record(flash, open->segment, LEDGER_FREE);
 			open_release(open);
@@ -569,8 +616,8 @@ int commit_seal(struct flash *flash)
 		segment_footer_encode(&footer, open->entries, life->salt, flash->footer, trailer);
 		flash->seal_state = SEAL_WRITING;
 		flash->seal_error = 0;
-		flash->seal_writes = 2;
-		for (int part = 0; part < 2; part++) {
+		flash->seal_writes = pages ? 2 : 1;
+		for (int part = pages ? 0 : 1; part < 2; part++) {
 			struct io_req *io = &flash->seal_io[part];
 			io->op = IO_WRITE;
 			io->background = 0;
@@ -641,7 +688,7 @@ static void flush_failed(struct flash *flash)
 		fail_all(&flash->deciding, CAIRN_E_IO);
 	}
 	if (flash->seal_state >= SEAL_WRITTEN)
-		seal_end(flash, 0);
+		seal_failed(flash);
 }
 
 static void flush_done(struct io_req *io)
@@ -711,6 +758,19 @@ static int sync_wants_flush(const struct flash *flash)
 	return 0;
 }
 
+/* A flush makes a group durable only with all groups before it in its segment: reopen hops from one to the next, and a
+ * group that never landed would hide those behind it. */
+static int group_ready(const struct flash *flash, const struct group *group)
+{
+	if (group->state != GROUP_WRITTEN)
+		return 0;
+	for (int i = 0; i < FLASH_GROUPS; i++)
+		if (flash->groups[i].state == GROUP_WRITING && flash->groups[i].open == group->open &&
+		    flash->groups[i].head.sequence < group->head.sequence)
+			return 0;
+	return 1;
+}
+
 int commit_flush(struct flash *flash)
 {
 	if (flash->flush_flight)
@@ -718,9 +778,10 @@ int commit_flush(struct flash *flash)
 	int written = 0, carried = 0, all_written = 1;
 	for (int i = 0; i < FLASH_GROUPS; i++) {
 		const struct group *group = &flash->groups[i];
-		written |= group->state == GROUP_WRITTEN;
-		all_written &= group->state == GROUP_WRITTEN;
-		for (uint32_t e = 0; group->state == GROUP_WRITTEN && e < group->head.nentries; e++)
+		int ready = group_ready(flash, group);
+		written |= ready;
+		all_written &= ready;
+		for (uint32_t e = 0; ready && e < group->head.nentries; e++)
 			carried |= group->entries[e].flags & FMT_PART_MOVED;
 	}
 	int ledger = flash->ledger_state == LEDGER_WRITTEN, seal = flash->seal_state == SEAL_WRITTEN;
@@ -736,7 +797,7 @@ int commit_flush(struct flash *flash)
 	if (!due)
 		return 0;
 	for (int i = 0; i < FLASH_GROUPS; i++)
-		if (flash->groups[i].state == GROUP_WRITTEN)
+		if (group_ready(flash, &flash->groups[i]))
 			flash->groups[i].state = GROUP_FLUSHING;
 	if (ledger)
 		flash->ledger_state = LEDGER_FLUSHING;

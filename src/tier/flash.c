@@ -103,9 +103,10 @@ static uint32_t pow2_down(uint64_t value)
 static void label_plan(const struct flash_config *config, struct fmt_label *label)
 {
 	uint32_t segment = config->segment_bytes;
-	if (!segment) { /* at least 32 of them, so that freeing one is a small step */
-		segment = pow2_down(config->budget_bytes / 32);
-		segment = segment < (1u << 20) ? 1u << 20 : segment > (128u << 20) ? 128u << 20 : segment;
+	if (!segment) { /* some 16 to 31 of them: small steps, and yet room for several large parts in each */
+		segment = pow2_down(config->budget_bytes / 16);
+		uint32_t least = config->budget_bytes < (32u << 20) ? 1u << 20 : 4u << 20;
+		segment = segment < least ? least : segment > (128u << 20) ? 128u << 20 : segment;
 	}
 	uint64_t nsegments = config->budget_bytes / segment + 1;
 	/* Room for decisions: some 2,400 drops of single keys per half MiB, before segments that forget them are freed. */
@@ -139,6 +140,45 @@ static int label_write(struct flash *flash)
 		error = flash->io->ops->sync(flash->io);
 	mem_free(pages);
 	return error ? err_set(err_from_errno(-error), "cannot write %s: %s", flash->path, strerror(-error)) : 0;
+}
+
+/* Whether the making of the device never came to its label: nothing can be in it. */
+static int label_missing(struct flash *flash, const struct flash_config *config)
+{
+	struct fmt_label plan;
+	uint64_t size, free, all;
+	label_plan(config, &plan);
+	if (flash->io->ops->space(flash->io, &size, &free, &all) || size > plan.segments_offset || size % FMT_PAGE)
+		return 0;
+	uint8_t *page = mem_aligned(FMT_PAGE, FMT_PAGE);
+	int ours = page != NULL;
+	/* Nothing but what a creation that was cut short leaves: zeros, and pages of a ledger behind the labels' place. */
+	for (uint64_t at = 0; at < size && ours; at += FMT_PAGE) {
+		ours = !flash->io->ops->pread(flash->io, page, FMT_PAGE, at);
+		int ledger = at >= 2 * FMT_PAGE && !memcmp(page, "CAIRNLED", 8);
+		for (uint32_t i = 0; i < FMT_PAGE && ours && !ledger; i++)
+			ours = !page[i];
+	}
+	mem_free(page);
+	return ours;
+}
+
+static int device_file_open(struct flash *flash, const struct flash_config *config)
+{
+	uint32_t flags = config->create ? IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE : config->readonly ? IO_OPEN_READONLY : 0;
+	flags |= IO_OPEN_LOCK; /* a copied directory names the same device, and has a lock of its own */
+	int error = config->maker->open(config->maker->arg, config->path, flags, config->io_threads, &flash->io);
+	if (error == -EEXIST) {
+		error = config->maker->open(config->maker->arg, config->path, IO_OPEN_LOCK, config->io_threads, &flash->io);
+		if (!error && !label_missing(flash, config)) {
+			flash->io->ops->close(flash->io);
+			error = -EEXIST;
+		}
+	}
+	if (error)
+		flash->io = NULL;
+	flash->unlabelled = !error && (config->create || (!config->readonly && label_missing(flash, config)));
+	return error;
 }
 
 static int label_read(struct flash *flash, const struct flash_config *config)
@@ -244,15 +284,18 @@ int flash_open(const struct flash_config *config, struct flash **ret_flash)
 	size_t length = strlen(config->path);
 	check(length < sizeof(flash->path));
 	memcpy(flash->path, config->path, length + 1);
-	uint32_t flags = config->create ? IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE : config->readonly ? IO_OPEN_READONLY : 0;
-	int error = config->maker->open(config->maker->arg, config->path, flags, config->io_threads, &flash->io);
+	int error = device_file_open(flash, config);
+	if (error == -EWOULDBLOCK) {
+		error = err_set(CAIRN_E_OWNED, "the flash device %s is open in another store: give each store its own",
+		                config->path);
+		goto fail;
+	}
 	if (error) {
-		flash->io = NULL;
 		error = err_set(error == -EEXIST ? CAIRN_E_NOTSTORE : err_from_errno(-error),
 		                "cannot open the flash device %s: %s", config->path, strerror(-error));
 		goto fail;
 	}
-	if (config->create)
+	if (flash->unlabelled)
 		label_plan(config, &flash->label);
 	else
 		error = label_read(flash, config);
@@ -264,25 +307,19 @@ int flash_open(const struct flash_config *config, struct flash **ret_flash)
 		error = ledger_open(&flash->ledger, flash->io, &flash->label, flash->nsegments, config->write_version);
 	if (error)
 		goto fail;
-	if (config->create) {
-		/* Label last: a device without one was never finished. */
+	if (flash->unlabelled) {
 		error = flash->io->ops->allocate(flash->io, 0, flash->label.segments_offset);
 		if (!error)
 			error = ledger_format(&flash->ledger);
 		if (error)
 			error = err_set(err_from_errno(-error), "cannot make %s: %s", flash->path, strerror(-error));
-		else
-			error = label_write(flash);
-		if (error)
-			goto fail;
-	}
-	if (!config->create) {
+	} else {
 		error = ledger_replay(&flash->ledger, &flash->recovery.read_bytes);
 		if (!error)
 			error = recover_gather(flash);
-		if (error)
-			goto fail;
 	}
+	if (error)
+		goto fail;
 	*ret_flash = flash;
 	return 0;
 fail:
@@ -321,11 +358,55 @@ static struct ledger_record *mark_now(struct flash *flash, uint64_t next_birth)
 	return mark;
 }
 
+/* 0 or -errno. */
+static int start_add(struct ledger *ledger, const struct ledger_record *record)
+{
+	int error = ledger_add(ledger, record);
+	if (error == CAIRN_E_FULL) { /* what was gathered so far goes first */
+		error = ledger_commit(ledger);
+		if (error)
+			return error;
+		error = ledger_add(ledger, record);
+	}
+	return error ? -ENOMEM : 0;
+}
+
+/* What was discarded as doubtful stays so when the hole is no longer there to see: drops of the tenants concerned. */
+static int doubt_keep(struct flash *flash, uint64_t next_birth)
+{
+	struct ledger *ledger = &flash->ledger;
+	uint64_t through = ledger->doubt_through < next_birth - 2 ? ledger->doubt_through : next_birth - 2;
+	int error = 0;
+	for (uint32_t i = 0; i < ledger->nsegments && ledger->doubt_through && !error; i++) {
+		const struct ledger_segment *segment = &ledger->segments[i];
+		struct ledger_record drop = {.type = LEDGER_DROP};
+		uint32_t d = 0;
+		if (segment->state != LEDGER_OPEN && segment->state != LEDGER_SEALED)
+			continue;
+		drop.u.drop.scope = LEDGER_DROP_TENANT;
+		drop.u.drop.decision = through;
+		drop.u.drop.sequence = ledger->mark.u.mark.group_epoch << 32 | UINT32_MAX; /* all that lies here began before */
+		memcpy(drop.u.drop.what, segment->tenant, 16);
+		while (d < ledger->drops.used && (memcmp(ledger->drops.records[d].u.drop.what, drop.u.drop.what, 32) ||
+		                                  ledger->drops.records[d].u.drop.decision < through))
+			d++;
+		if (d == ledger->drops.used) /* one for each tenant */
+			error = start_add(ledger, &drop);
+	}
+	return error;
+}
+
 int flash_start(struct flash *flash, uint64_t next_birth)
 {
 	publish(flash);
 	if (flash->readonly)
 		return 0;
+	/* Label last: a device without one was never finished, and is made anew. */
+	int error = flash->unlabelled ? label_write(flash) : 0;
+	if (error)
+		return error;
+	flash->unlabelled = 0;
+	error = doubt_keep(flash, next_birth);
 	struct ledger_record *mark = mark_now(flash, next_birth);
 	mark->u.mark.group_epoch++;
 	mark->u.mark.clean = 0;
@@ -336,13 +417,21 @@ int flash_start(struct flash *flash, uint64_t next_birth)
 			(void)commit_segment_record(flash, i, LEDGER_FREE);
 		}
 	flash->sequence = mark->u.mark.group_epoch << 32;
-	int error = recover_wipe_tails(flash);
+	if (!error)
+		error = recover_wipe_tails(flash);
 	struct ledger_record record = *mark;
 	if (!error)
-		error = ledger_add(&flash->ledger, &record) ? -ENOMEM : ledger_commit(&flash->ledger);
+		error = start_add(&flash->ledger, &record);
+	if (!error)
+		error = ledger_commit(&flash->ledger);
 	if (!error)
 		error = flash->io->ops->sync(flash->io);
 	flash->ledger_batch = 1;
+	/* A smaller budget than before, or a full disk: what free segments may still hold goes before live ones do. */
+	int give = flash->nsegments > flash->budget_segments || clean_below_floor(flash);
+	for (uint32_t i = 0; i < flash->nsegments && give && !error; i++)
+		if (flash->segments[i].state == SEGMENT_FREE && flash->ledger.segments[i].life)
+			(void)flash->io->ops->punch(flash->io, flash_offset(flash, i, 0), flash->label.segment_bytes);
 	if (error)
 		return err_set(err_from_errno(-error),
 		               "cannot write %s: %s (a full disk or a read-only one opens with --read-only)", flash->path,
@@ -573,6 +662,8 @@ static void flash_stat(void *tier, struct cairn_device_stat *ret_stat)
 
 /* ---- close ------------------------------------------------------------------------------------------------------- */
 
+#define CLOSE_STUCK_NS 30000000000ull
+
 static int flash_quiet(struct flash *flash)
 {
 	pthread_mutex_lock(&flash->lock);
@@ -586,11 +677,16 @@ int flash_close(struct flash *flash, uint64_t next_birth, const struct flash_che
 {
 	int error = 0;
 	flash->closing = 1;
-	uint64_t stuck_ns = flash_now(flash) + 30000000000ull;
+	uint64_t stuck_ns = flash_now(flash) + CLOSE_STUCK_NS;
 	while (!flash_quiet(flash)) {
+		uint64_t before = flash->sequence + flash->ledger.durable_sequence;
 		flash_step(flash, 10000000);
-		if (flash_now(flash) > stuck_ns)
-			break; /* a device that neither works nor fails: it is as if the power went */
+		if (flash->sequence + flash->ledger.durable_sequence != before)
+			stuck_ns = flash_now(flash) + CLOSE_STUCK_NS;
+		if (flash_now(flash) > stuck_ns) { /* a device that neither works nor fails: it is as if the power went */
+			error = err_set(CAIRN_E_IO, "%s did not end its work: it is closed as if the power had gone", flash->path);
+			break;
+		}
 	}
 	if (!flash->readonly && commit_idle(flash)) {
 		error = recover_checkpoint_write(flash, checkpoint);

@@ -41,6 +41,8 @@ struct segment {
 	uint8_t state;
 	uint8_t backed;     /* has blocks in the file system */
 	uint8_t footer;     /* 1: SEALED with a footer on the medium; 0: only its groups tell what is in it */
+	uint8_t spared;     /* not a victim until another was freed */
+	uint8_t unread;     /* times that a part of it could not be read to be carried over */
 	uint32_t readers;
 	uint32_t used_pages;
 };
@@ -56,7 +58,7 @@ struct open_segment {
 	uint64_t first_sequence, last_sequence;
 	uint64_t used_at;      /* sequence of the last group: the idlest goes first */
 	uint64_t ledger_batch; /* OPENING: the ledger batch that holds its new life */
-	uint8_t footer_written;
+	uint8_t withdrawn;     /* a group of it failed: only a footer tells which are good */
 };
 
 enum group_state {
@@ -119,6 +121,7 @@ struct loose {
 	struct fmt_entry entry;
 	uint32_t segment;
 	uint64_t sequence; /* of its group */
+	uint32_t index_page, index_pages;
 };
 
 struct flash {
@@ -129,6 +132,7 @@ struct flash {
 	char path[256];
 	uint32_t device;
 	uint32_t readonly;
+	uint32_t unlabelled;       /* just made: flash_start writes the label, when the store's identity names the device */
 	struct fmt_label label;
 	uint32_t segment_pages;
 	uint32_t nsegments;        /* that the label's ledger can hold and the budget, or what is there, asks for */
@@ -164,10 +168,13 @@ struct flash {
 	struct io_req ledger_io[2];
 	uint32_t seal_state, seal_open, seal_writes; /* one footer at a time */
 	int seal_error;
+	uint64_t seal_again_ns;    /* a footer that must be written failed: not before */
 	struct io_req seal_io[2];
 	uint8_t *footer;           /* entry pages, then the trailer */
 	uint32_t footer_pages_max;
-	uint32_t healing;          /* a flush failed: no new groups until the segments it touched are sealed */
+	/* A write or a flush failed: no new groups until the segments it touched have their footers. The groups that failed
+	 * lie below the flushed_through of every later one, and must be known by something else to be no good. */
+	uint32_t healing;
 	uint32_t failures;         /* writes or flushes failed in a row */
 	uint64_t refuse_until_ns;
 	uint64_t grow_after_ns;    /* the file system was full: do not try to grow before */
@@ -245,8 +252,10 @@ int clean_step(struct flash *flash);
 /* A carried part is durable in its new place; 0: the host no longer wants it. */
 int clean_carried(struct flash *flash, struct tier_req *req, uint32_t page);
 int clean_wanted(const struct flash *flash);
+uint32_t clean_reserve(const struct flash *flash); /* free segments that only carried parts may take */
 uint32_t clean_free_segments(const struct flash *flash); /* free, or that may be grown into */
 int clean_may_grow(struct flash *flash);
+int clean_below_floor(struct flash *flash); /* the file system has less free than it must keep */
 int clean_open(struct flash *flash); /* allocates; 0 or NOMEM */
 void clean_done(struct flash *flash);
 

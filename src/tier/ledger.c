@@ -210,9 +210,10 @@ static uint64_t snapshot_bytes(const struct ledger *ledger)
 	bytes += (uint64_t)ledger->drops.used * DROP_BYTES;
 	bytes += (uint64_t)ledger->sessions.used * SESSION_BYTES;
 	bytes += (uint64_t)ledger->quarantine.used * QUARANTINE_BYTES;
+	/* Twice: a piece that no longer fits a page leaves less than its size empty. */
 	for (uint32_t i = 0; i < ledger->nspaces; i++)
-		bytes += ledger->spaces[i].length +
-		         (uint64_t)SPACE_OVERHEAD * (1 + ledger->spaces[i].length / SPACE_CHUNK) + SPACE_CHUNK;
+		bytes += ledger->spaces[i].length * 2ull +
+		         (uint64_t)SPACE_OVERHEAD * (1 + ledger->spaces[i].length / SPACE_CHUNK);
 	return bytes + bytes / 8 + FMT_PAGE; /* records do not cross pages */
 }
 
@@ -220,7 +221,7 @@ int ledger_fits(const struct ledger *ledger, const struct ledger_record *record)
 {
 	uint64_t more = SESSION_BYTES;
 	if (record->type == LEDGER_SPACE)
-		more = (uint64_t)record->u.space.total + SPACE_CHUNK + SPACE_OVERHEAD;
+		more = (uint64_t)record->u.space.total * 2 + SPACE_OVERHEAD * (1 + record->u.space.total / SPACE_CHUNK);
 	/* Half an area at most, so that the other half takes decisions before the next compaction. */
 	return snapshot_bytes(ledger) + more <= ledger->area_bytes / 2;
 }
@@ -260,6 +261,16 @@ int ledger_add(struct ledger *ledger, const struct ledger_record *record)
 	if (record->type == LEDGER_MARK)
 		return gather_add(ledger, &ledger->mark);
 	return gather_add(ledger, record);
+}
+
+int ledger_keep(struct ledger *ledger, const struct ledger_record *record)
+{
+	int error = apply(ledger, record);
+	if (!error && !ledger->flight_pages)
+		ledger->next_index = UINT32_MAX;
+	else if (!error)
+		ledger->snapshot_next = 1; /* a batch is on its way: after it */
+	return error;
 }
 
 int ledger_gathered(const struct ledger *ledger)
@@ -399,7 +410,8 @@ void ledger_seal(struct ledger *ledger, struct ledger_batch *ret_batch)
 void ledger_written(struct ledger *ledger)
 {
 	check(ledger->flight_pages > 0);
-	ledger->next_index += ledger->flight_pages;
+	ledger->next_index = ledger->snapshot_next ? UINT32_MAX : ledger->next_index + ledger->flight_pages;
+	ledger->snapshot_next = 0;
 	ledger->flight_pages = 0;
 	ledger->durable_sequence = ledger->sequence;
 }
@@ -532,8 +544,8 @@ static void replay_find_epoch(struct replay *replay)
 				newest = head.epoch;
 	replay->epoch = newest;
 	replay->live = 0;
-	/* Whole from page 0 to its end; power loss can leave the end and lose the middle. A decision behind it proves that it
-	 * had been flushed, whatever was damaged since. */
+	/* Whole from page 0 to its end; power loss can leave the end and lose the middle. A decision behind it proves that
+	 * it had been flushed, whatever was damaged since. */
 	uint32_t whole = 0;
 	for (uint32_t i = 0; newest && i < replay->pages && !replay->live; i++) {
 		if (!replay_page(replay, i, &head))
@@ -546,12 +558,14 @@ static void replay_find_epoch(struct replay *replay)
 	}
 }
 
-static int replay_records(struct ledger *ledger, const uint8_t *page, const struct ledger_page *head)
+static int replay_records(struct ledger *ledger, const uint8_t *page, const struct ledger_page *head, int *ret_mark)
 {
 	uint32_t at = 0;
 	struct ledger_record record;
 	int more;
+	*ret_mark = 0;
 	while ((more = ledger_record_next(page + LEDGER_HEAD_BYTES, head->used, &at, &record)) == 1) {
+		*ret_mark |= record.type == LEDGER_MARK;
 		int error = apply(ledger, &record);
 		if (error)
 			return error;
@@ -603,13 +617,15 @@ static int replay_area(struct replay *replay, uint32_t area)
 		}
 		uint64_t before = ledger->mark.u.mark.last_decision;
 		ledger->mark.u.mark.last_decision = 0;
-		int error = replay_records(ledger, page, &head);
+		int mark, error = replay_records(ledger, page, &head, &mark);
 		if (error)
 			return error;
 		uint64_t after = ledger->mark.u.mark.last_decision;
 		if (after < before)
 			ledger->mark.u.mark.last_decision = before;
-		if (doubt && after) { /* the first decision number behind the hole bounds the drops that it lost */
+		/* The counters that end the batch or the snapshot bound the drops that the hole lost; the records before them
+		 * need not be in the order of their decisions. */
+		if (doubt && mark) {
 			if (after > ledger->doubt_through)
 				ledger->doubt_through = after;
 			doubt = 0;
@@ -659,8 +675,9 @@ int ledger_replay(struct ledger *ledger, uint64_t *ret_read)
 		/* A snapshot that a crash cut short may have left pages anywhere: no later one may have its epoch. */
 		for (int area = 0; area < 2 && !ledger->mark.u.mark.clean; area++)
 			replay_highest_epoch(&replay[area], &ledger->epoch);
-		if (pick != newest || ledger->holes || !replay[pick].epoch)
-			ledger->next_index = UINT32_MAX; /* begin anew in the other area */
+		/* Always begin anew in the other area: what was read may be what a failed flush left behind, which can be seen
+		 * and yet never become durable. Behind such a page the next batch would make a hole of it. */
+		ledger->next_index = UINT32_MAX;
 		ledger->durable_sequence = ledger->sequence;
 	}
 	for (int area = 0; area < 2; area++) {

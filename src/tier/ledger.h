@@ -65,6 +65,7 @@ struct ledger {
 	uint8_t *gather, *flight; /* LEDGER_BATCH_PAGES pages each, page-aligned */
 	uint32_t gather_pages, gather_used; /* full pages, bytes in the page after them */
 	uint32_t flight_pages;
+	uint32_t snapshot_next; /* after the batch in flight: a record was kept that no batch holds */
 	uint8_t *compact;       /* one area, page-aligned: the snapshot being written */
 	void *compact_memory;
 };
@@ -81,6 +82,8 @@ int ledger_replay(struct ledger *ledger, uint64_t *ret_read);
 int ledger_fits(const struct ledger *ledger, const struct ledger_record *record);
 /* Applies a record and gathers it for writing. 0, or FULL: the gather buffer is full (write first) . */
 int ledger_add(struct ledger *ledger, const struct ledger_record *record);
+/* Applies a record that cannot be written now: the next batch is a snapshot, which has it. 0 or NOMEM. */
+int ledger_keep(struct ledger *ledger, const struct ledger_record *record);
 int ledger_gathered(const struct ledger *ledger); /* whether records wait to be written */
 /* Seals what was gathered into pages (or, when the area is full, a snapshot into the other area) and gives the two
  * writes to make: bytes, length, two offsets. After both and a flush, ledger_written. At most one batch at a time. */

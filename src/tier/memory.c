@@ -543,7 +543,7 @@ uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length)
 	if (slot)
 		memory->free_slots = memory->slots[slot].older;
 	else
-		slot = ++memory->fresh;
+		__atomic_store_n(&memory->fresh, slot = memory->fresh + 1, __ATOMIC_RELAXED); /* memory_slot reads it unlocked */
 	struct memory_slot *s = &memory->slots[slot];
 	check(s->state == MEMORY_UNUSED);
 	*s = (struct memory_slot){
@@ -728,7 +728,8 @@ uint32_t memory_part_max(const struct memory *memory)
 
 struct memory_slot *memory_slot(struct memory *memory, uint32_t slot)
 {
-	check(slot && slot <= memory->fresh && memory->slots[slot].state != MEMORY_UNUSED);
+	check(slot && slot <= __atomic_load_n(&memory->fresh, __ATOMIC_RELAXED));
+	check(memory->slots[slot].state != MEMORY_UNUSED);
 	return &memory->slots[slot];
 }
 

@@ -19,7 +19,7 @@
 #include "fmt/checkpoint.h"
 #include "tier/flash_in.h"
 
-enum { SCAN_PAGES = 64 };
+enum { SCAN_PAGES = 64, UNREAD_PAGES = 16 };
 
 struct hop {
 	struct flash *flash;
@@ -29,8 +29,18 @@ struct hop {
 	struct fmt_group group;
 	struct fmt_entry *entries; /* FMT_GROUP_ENTRIES_MAX */
 	uint8_t *pages;      /* SCAN_PAGES + FMT_INDEX_PAGES_MAX */
+	uint32_t unread;     /* pages that could not be read */
 	int skipped;         /* something that is no group lay before this one */
 };
+
+/* An error that passes must not hide what is there. 0 or -errno. */
+static int device_read(struct flash *flash, void *to, uint64_t length, uint64_t offset)
+{
+	int error = -EIO;
+	for (int tries = 0; tries < 3 && error; tries++)
+		error = flash->io->ops->pread(flash->io, to, length, offset);
+	return error;
+}
 
 static int hop_open(struct hop *hop, struct flash *flash, uint32_t segment)
 {
@@ -59,7 +69,7 @@ static int blank(const uint8_t *page)
 static int hop_read(struct hop *hop, uint8_t *to, uint32_t page, uint32_t npages)
 {
 	hop->flash->recovery.read_bytes += (uint64_t)npages * FMT_PAGE;
-	return hop->flash->io->ops->pread(hop->flash->io, to, (uint64_t)npages * FMT_PAGE,
+	return device_read(hop->flash, to, (uint64_t)npages * FMT_PAGE,
 	                                  flash_offset(hop->flash, hop->segment, page));
 }
 
@@ -94,6 +104,8 @@ static int hop_next(struct hop *hop)
 			if (hop_read(hop, hop->pages, hop->page, 1)) {
 				scanning = hop->skipped = 1;
 				hop->page++;
+				if (++hop->unread == UNREAD_PAGES) /* no bad sector: a device that does not answer */
+					return 0;
 				continue;
 			}
 		}
@@ -125,12 +137,12 @@ static long footer_entries(struct flash *flash, uint32_t segment, struct fmt_ent
 	uint8_t *pages = mem_aligned(FMT_PAGE, (size_t)(flash->footer_pages_max + 1) * FMT_PAGE);
 	long n = FMT_BAD;
 	if (trailer && pages &&
-	    !flash->io->ops->pread(flash->io, trailer, FMT_PAGE, flash_offset(flash, segment, flash->segment_pages - 1)) &&
+	    !device_read(flash, trailer, FMT_PAGE, flash_offset(flash, segment, flash->segment_pages - 1)) &&
 	    segment_trailer_decode(trailer, flash->segment_pages, life->salt, footer) == FMT_OK &&
 	    footer->segment == segment && footer->life == life->life && footer->nentries <= flash->entries_max &&
 	    footer->entries_pages <= flash->footer_pages_max) {
 		int error = footer->entries_pages
-		                ? flash->io->ops->pread(flash->io, pages, (uint64_t)footer->entries_pages * FMT_PAGE,
+		                ? device_read(flash, pages, (uint64_t)footer->entries_pages * FMT_PAGE,
 		                                        flash_offset(flash, segment, footer->entries_page))
 		                : 0;
 		flash->recovery.read_bytes += (uint64_t)(1 + footer->entries_pages) * FMT_PAGE;
@@ -147,7 +159,7 @@ long recover_entries(struct flash *flash, uint32_t segment, struct fmt_entry *en
 {
 	struct fmt_footer footer;
 	long n = flash->segments[segment].footer ? footer_entries(flash, segment, entries, &footer) : FMT_BAD;
-	if (n >= 0)
+	if (n >= 0 || n == -EIO)
 		return n;
 	struct hop hop;
 	n = 0;
@@ -156,13 +168,15 @@ long recover_entries(struct flash *flash, uint32_t segment, struct fmt_entry *en
 	while (n >= 0 && hop_next(&hop))
 		for (uint32_t i = 0; i < hop.group.nentries && n < (long)flash->entries_max; i++)
 			entries[n++] = hop.entries[i];
+	if (hop.unread && n >= 0)
+		n = -EIO;
 	hop_done(&hop);
 	return n;
 }
 
 /* ---- gathering from segments without a footer -------------------------------------------------------------------- */
 
-static int loose_add(struct flash *flash, const struct fmt_entry *entry, uint32_t segment, uint64_t sequence)
+static int loose_add(struct flash *flash, const struct fmt_entry *entry, uint32_t segment, const struct fmt_group *group)
 {
 	if (flash->nloose == flash->loose_room) {
 		uint32_t room = flash->loose_room ? flash->loose_room * 2 : 256;
@@ -175,11 +189,13 @@ static int loose_add(struct flash *flash, const struct fmt_entry *entry, uint32_
 	struct loose *loose = &flash->loose[flash->nloose++];
 	loose->entry = *entry;
 	loose->segment = segment;
-	loose->sequence = sequence;
+	loose->sequence = group->sequence;
+	loose->index_page = group->first_page;
+	loose->index_pages = group->index_pages;
 	return 0;
 }
 
-static int gather_segment(struct flash *flash, uint32_t segment, struct open_segment *open)
+static int gather_segment(struct flash *flash, uint32_t segment, struct open_segment *open, uint32_t *ret_unread)
 {
 	struct hop hop;
 	int error = hop_open(&hop, flash, segment);
@@ -205,14 +221,25 @@ static int gather_segment(struct flash *flash, uint32_t segment, struct open_seg
 			open->last_sequence = open->used_at = group->sequence;
 		}
 		for (uint32_t i = 0; i < group->nentries && !error; i++)
-			error = loose_add(flash, &hop.entries[i], segment, group->sequence);
+			error = loose_add(flash, &hop.entries[i], segment, group);
 	}
 	flash->recovery.lost_groups += hop.skipped != 0;
+	*ret_unread = hop.unread;
 	flash->segments[segment].used_pages = end;
 	if (open)
 		open->next_page = end;
 	hop_done(&hop);
 	return error;
+}
+
+/* Whether a whole footer of the present life is there: it leaves out what a failed write or flush withdrew. */
+static int footer_there(struct flash *flash, uint32_t segment)
+{
+	struct fmt_footer footer;
+	struct fmt_entry *entries = mem_array(flash->entries_max, sizeof(*entries));
+	long n = entries ? footer_entries(flash, segment, entries, &footer) : FMT_BAD;
+	mem_free(entries);
+	return n >= 0;
 }
 
 int recover_gather(struct flash *flash)
@@ -222,7 +249,8 @@ int recover_gather(struct flash *flash)
 	for (uint32_t i = 0; i < flash->nsegments; i++) {
 		const struct ledger_segment *record = &flash->ledger.segments[i];
 		struct segment *segment = &flash->segments[i];
-		flash_segment_back(flash, i, record->life > 0);
+		/* A free one may have given its blocks back: it is taken for growth, which asks the file system first. */
+		flash_segment_back(flash, i, record->life > 0 && record->state != LEDGER_FREE);
 		if (record->state == LEDGER_SEALED) {
 			flash_segment_set(flash, i, SEGMENT_SEALED);
 			segment->footer = 1;
@@ -230,15 +258,31 @@ int recover_gather(struct flash *flash)
 			flash_segment_set(flash, i, SEGMENT_CHECKPOINT);
 		} else if (record->state == LEDGER_OPEN) {
 			struct open_segment *open = NULL;
+			uint32_t unread = 0;
 			if (opens < FLASH_OPEN) {
 				open = &flash->open[opens++];
 				open->segment = i;
 				memcpy(open->tenant, record->tenant, 16);
 			}
+			uint32_t before = flash->nloose;
 			flash_segment_set(flash, i, open ? SEGMENT_OPEN : SEGMENT_SEALED);
-			int error = gather_segment(flash, i, open);
+			int error = gather_segment(flash, i, open, &unread);
 			if (error)
 				return error;
+			if (footer_there(flash, i)) { /* sealed; only the ledger did not hear of it */
+				flash->nloose = before;
+				segment->footer = 1;
+			}
+			/* Where a page could not be read a group may be: nothing is written over it, and the next reopen tells. */
+			if (segment->footer || unread) {
+				flash_segment_set(flash, i, SEGMENT_SEALED);
+				if (open) {
+					opens--;
+					open->segment = UINT32_MAX;
+					open->next_page = 0;
+					open->first_sequence = open->last_sequence = open->used_at = 0;
+				}
+			}
 		}
 	}
 	return 0;
@@ -277,24 +321,50 @@ static int payload_good(struct flash *flash, const struct loose *loose)
 	memcpy(&stored, entry->stored_check, 8);
 	flash->recovery.read_bytes += bytes;
 	flash->recovery.payload_bytes += bytes;
-	if (flash->io->ops->pread(flash->io, flash->bounce, bytes, flash_offset(flash, loose->segment, entry->page)))
+	if (device_read(flash, flash->bounce, bytes, flash_offset(flash, loose->segment, entry->page)))
 		return 0;
 	return segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
 	                            entry->codec, digest_xxh3(flash->bounce, entry->stored_length, 0)) == stored;
 }
 
-static void report_loose(struct flash *flash)
+/* Writes a part that nobody knew to be flushed once more, from the bounce buffer, and its group's index: what is read
+ * may be what a failed flush left behind, which no later flush makes durable. 0 or -errno. */
+static int loose_again(struct flash *flash, const struct loose *loose, int index_too)
 {
-	int clean = flash->ledger.mark.u.mark.clean;
-	for (uint32_t i = 0; i < flash->nloose; i++) {
+	uint32_t bytes = flash_pages_of(loose->entry.stored_length) * FMT_PAGE;
+	uint64_t at = flash_offset(flash, loose->segment, loose->index_page);
+	int error = flash->io->ops->pwrite(flash->io, flash->bounce, bytes,
+	                                   flash_offset(flash, loose->segment, loose->entry.page));
+	if (!error && index_too)
+		error = device_read(flash, flash->bounce, (uint64_t)loose->index_pages * FMT_PAGE, at);
+	if (!error && index_too)
+		error = flash->io->ops->pwrite(flash->io, flash->bounce, (uint64_t)loose->index_pages * FMT_PAGE, at);
+	return error;
+}
+
+static int report_loose(struct flash *flash)
+{
+	int clean = flash->ledger.mark.u.mark.clean, error = 0;
+	uint64_t again = 0; /* sequence of the group whose index was written once more */
+	for (uint32_t i = 0; i < flash->nloose && !error; i++) {
 		const struct loose *loose = &flash->loose[i];
-		if (!clean && loose->sequence > flash->flushed_through && !payload_good(flash, loose)) {
+		/* Where a footer is lost, its groups tell also of what a failed flush withdrew. */
+		const struct segment *segment = &flash->segments[loose->segment];
+		int unsure = (!clean && loose->sequence > flash->flushed_through) ||
+		             (segment->state == SEGMENT_SEALED && !segment->footer);
+		if (unsure && !payload_good(flash, loose)) {
 			flash->recovery.bad_payloads++;
 			/* Later groups will say that all before them is flushed: its footer must name the good parts first. */
 			for (uint32_t o = 0; o < FLASH_OPEN; o++)
-				if (flash->open[o].segment == loose->segment)
+				if (flash->open[o].segment == loose->segment) {
+					flash->open[o].withdrawn = 1;
 					commit_close_segment(flash, o);
+				}
 			continue;
+		}
+		if (unsure && !flash->readonly) {
+			error = loose_again(flash, loose, loose->sequence != again);
+			again = loose->sequence;
 		}
 		struct open_segment *open = commit_open_find(flash, loose->segment);
 		if (report(flash, &loose->entry, loose->segment) && open && open->nentries < flash->entries_max)
@@ -303,6 +373,7 @@ static void report_loose(struct flash *flash)
 	mem_free(flash->loose);
 	flash->loose = NULL;
 	flash->nloose = flash->loose_room = 0;
+	return error ? err_set(err_from_errno(-error), "cannot write %s: %s", flash->path, strerror(-error)) : 0;
 }
 
 static int report_sealed(struct flash *flash)
@@ -313,6 +384,7 @@ static int report_sealed(struct flash *flash)
 	int error = 0;
 	for (uint32_t s = 0; s < flash->nsegments && !error; s++) {
 		struct fmt_footer footer = {0};
+		uint32_t unread;
 		if (flash->segments[s].state != SEGMENT_SEALED || !flash->segments[s].footer)
 			continue;
 		long n = footer_entries(flash, s, entries, &footer);
@@ -320,7 +392,7 @@ static int report_sealed(struct flash *flash)
 		if (n < 0) { /* damaged footer: its groups tell too */
 			flash->segments[s].footer = 0;
 			flash->recovery.lost_groups++;
-			error = gather_segment(flash, s, NULL);
+			error = gather_segment(flash, s, NULL, &unread);
 			continue;
 		}
 		for (long i = 0; i < n; i++)
@@ -350,7 +422,7 @@ static const uint8_t *stream_take(struct stream *stream, uint32_t length)
 		uint64_t left = stream->size - stream->at;
 		stream->have = left < flash->bounce_bytes ? (uint32_t)left : flash->bounce_bytes;
 		stream->fill = 0;
-		if (!left || flash->io->ops->pread(flash->io, flash->bounce, stream->have, stream->base + stream->at)) {
+		if (!left || device_read(flash, flash->bounce, stream->have, stream->base + stream->at)) {
 			stream->error = 1;
 			return NULL;
 		}
@@ -386,7 +458,7 @@ static int report_checkpoint(struct flash *flash)
 	struct checkpoint_head head;
 	if (!mark->u.mark.clean || flash->ledger.holes || segment >= flash->nsegments ||
 	    flash->segments[segment].state != SEGMENT_CHECKPOINT ||
-	    flash->io->ops->pread(flash->io, flash->bounce, FMT_PAGE, flash_offset(flash, segment, 0)) ||
+	    device_read(flash, flash->bounce, FMT_PAGE, flash_offset(flash, segment, 0)) ||
 	    checkpoint_head_decode(flash->bounce, &head) != FMT_OK ||
 	    memcmp(head.device_id, flash->label.device_id, 16) || head.sequence != mark->u.mark.checkpoint_sequence)
 		return 0;
@@ -453,7 +525,7 @@ int flash_recover(struct flash *flash, struct flash_recovery *ret_recovery)
 	if (flash->ledger.doubt_through || !report_checkpoint(flash))
 		error = report_sealed(flash);
 	if (!error)
-		report_loose(flash);
+		error = report_loose(flash);
 	for (int i = 0; i < FLASH_OPEN && !error; i++) /* no place for another footer entry: seal it at once */
 		if (flash->open[i].segment != UINT32_MAX && flash->open[i].nentries >= flash->entries_max)
 			commit_close_segment(flash, (uint32_t)i);
@@ -472,7 +544,7 @@ int recover_wipe_tails(struct flash *flash)
 			continue;
 		uint64_t offset = flash_offset(flash, open->segment, open->next_page);
 		/* Past the end of the file, or unreadable: written all the same. */
-		if (!flash->io->ops->pread(flash->io, page, FMT_PAGE, offset) && blank(page))
+		if (!device_read(flash, page, FMT_PAGE, offset) && blank(page))
 			continue;
 		memset(page, 0, FMT_PAGE);
 		error = flash->io->ops->pwrite(flash->io, page, FMT_PAGE, offset);

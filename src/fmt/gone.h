@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The file `cairn.gone` of a store's directory: keys that left, and why, so that `cairn explain` can tell after a
- * restart. A convenience: it is written at a clean close, and whatever is wrong with it means that nothing is remembered. Pure.
+ * restart. A convenience: it is written at a clean close, and whatever is wrong with it means that nothing is
+ * remembered. Pure.
  */
 #ifndef CAIRN_FMT_GONE_H
 #define CAIRN_FMT_GONE_H

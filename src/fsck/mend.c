@@ -122,6 +122,9 @@ static int gap_fits(const struct gap *gap, const struct fmt_entry *entries, uint
 		uint32_t length = group_length(entries + i, n - i, from, apart);
 		if (!length || ++sequence == gap->after || entry_end(&entries[i + length - 1]) > gap->to)
 			return 0;
+		for (uint32_t e = i; e < i + length; e++) /* foreign ones may overlap */
+			if (entry_end(&entries[e]) > entry_end(&entries[i + length - 1]))
+				return 0;
 		i += length;
 		from = entry_end(&entries[i - 1]);
 	}
@@ -208,7 +211,8 @@ static int segment_renew(struct disk *disk, uint32_t segment)
 	if (error)
 		return error;
 	/* The writer set room aside for all entries; foreign bytes may not have. */
-	while (n && seg->entries_page + segment_footer_entry_pages(n) > disk->segment_pages - 1)
+	while (n && (n > seg->used_pages ||
+	             seg->entries_page + segment_footer_entry_pages(n) > disk->segment_pages - 1))
 		n--;
 	if (!n) {
 		life->state = LEDGER_FREE;

@@ -111,8 +111,8 @@ static int unidentified(const char *path, int dir_fd, uint32_t flags)
 	int labelled = 0;
 	for (struct dirent *each; (each = readdir(dir));) {
 		const char *name = each->d_name;
-		if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, "lock") || !strcmp(name, "cairn.id.new") || !strncmp(name, "cairn.gone", 10) ||
-		    !strcmp(name, "lost+found"))
+		if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, "lock") || !strcmp(name, "cairn.id.new") ||
+		    !strncmp(name, "cairn.gone", 10) || !strcmp(name, "lost+found"))
 			continue;
 		if (is_device_name(name)) {
 			uint8_t head[8] = {0};

@@ -93,12 +93,13 @@ static int host_judge(void *arg, uint32_t device, const struct fmt_entry *entry,
 		const struct catalog_entry *e = catalog_at(store->catalog, found);
 		int held = entry_held(store, found);
 		struct evict_part part = {
-		    .age = evict_age(e->used, (uint16_t)store->tick),
-		    .used = (e->flags & CATALOG_USED) != 0,
-		    .kept = (e->flags & (CATALOG_KEPT | CATALOG_MANIFEST)) != 0 || held,
-		    .closed = (e->flags & CATALOG_CLOSED) != 0,
-		    .orphan = !held && !(e->flags & CATALOG_KEPT) && !store->device_away && catalog_orphan(store->catalog, found),
-		    .bytes = e->length,
+			.age = evict_age(e->used, (uint16_t)store->tick),
+			.used = (e->flags & CATALOG_USED) != 0,
+			.kept = (e->flags & (CATALOG_KEPT | CATALOG_MANIFEST)) != 0 || held,
+			.closed = (e->flags & CATALOG_CLOSED) != 0,
+			.orphan =
+				!held && !(e->flags & CATALOG_KEPT) && !store->device_away && catalog_orphan(store->catalog, found),
+			.bytes = e->length,
 		};
 		*ret_verdict = evict_part_verdict(&part, device_mean_age(store, &store->devices[device]));
 	}
@@ -177,7 +178,8 @@ static void host_lost(void *arg, uint32_t device, uint32_t from, uint32_t to, ui
 	uint64_t live = 0; /* nearly always none: do not walk the catalog then */
 	for (uint32_t s = from / d->pages_per_segment; s < d->nsegments && s * d->pages_per_segment < to; s++)
 		live += d->accounts[s].live_parts;
-	for (uint32_t entry = live ? catalog_next(store->catalog, 0) : 0; entry; entry = catalog_next(store->catalog, entry)) {
+	for (uint32_t entry = live ? catalog_next(store->catalog, 0) : 0; entry;
+	     entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		if ((e->flags & CATALOG_FLASH) && e->device == device && e->page >= from && e->page < to)
 			entry_flash_clear(store, entry, reason);
@@ -209,8 +211,9 @@ static void host_found(void *arg, uint32_t device, const struct fmt_entry *entry
 	} else if (space) {
 		/* Evicted parts come back too as long as nothing was written over them: a session must not go for their sake.
 		 * */
-		found = entry->flags & FMT_PART_MANIFEST ? entry_insert(store, space->number, entry->key, entry->part)
-		                                         : catalog_insert(store->catalog, space->number, entry->key, entry->part);
+		found = entry->flags & FMT_PART_MANIFEST
+		            ? entry_insert(store, space->number, entry->key, entry->part)
+		            : catalog_insert(store->catalog, space->number, entry->key, entry->part);
 	}
 	if (!found) {
 		store->stat.tier[CAIRN_TIER_FLASH].evicted_parts++; /* the catalog's budget is smaller than it was */

@@ -339,7 +339,8 @@ static int devices_plan(cairn *store, const struct cairn_options *options, int f
 		char path[256], absolute[PATH_MAX];
 		const char *given = flash[i].path ? flash[i].path : "";
 		uint32_t at = 0;
-		if (given[0] && given[0] != '/' && store->maker->threaded) { /* the next process has another working directory */
+		if (given[0] && given[0] != '/' &&
+		    store->maker->threaded) { /* the next process has another working directory */
 			int error = path_absolute(given, absolute);
 			if (error)
 				return error;

@@ -485,8 +485,10 @@ static int32_t durable_status(struct put_work *work, size_t index)
 	int failed = 0; /* a device did, lately */
 	for (uint32_t i = 0; i < store->ndevices; i++)
 		failed |= store->devices[i].avoid_until_ns > clock_mono_ns(store->clock);
-	if (write == CAIRN_E_FULL || (!write && !gone && !failed)) /* refused, or it had to make room for what came after it */
-		return err_set(CAIRN_E_FULL, "put: flash is full and nothing in it may be evicted: free space, or raise the budget");
+	if (write == CAIRN_E_FULL ||
+	    (!write && !gone && !failed)) /* refused, or it had to make room for what came after it */
+		return err_set(CAIRN_E_FULL,
+		               "put: flash is full and nothing in it may be evicted: free space, or raise the budget");
 	if (write == CAIRN_E_LATE || write == CAIRN_E_RDONLY)
 		return write;
 	if (gone && !write) {

@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "store/store.h"
+#include "store/session.h"
 
 struct cairn_session {
 	struct cairn_session_info info;
@@ -24,20 +24,7 @@ struct cairn_session {
 	cairn_key *keys; /* of all chains */
 };
 
-struct kept_key {
-	uint8_t prefix[16];
-};
-
-struct saved {
-	struct list link;
-	struct ledger_record record; /* LEDGER_SESSION */
-	uint64_t expires_ns;         /* monotonic; UINT64_MAX: never */
-	uint32_t space;              /* number; of the kept keys */
-	struct kept_key *kept;       /* NULL: not kept (or not read yet) */
-	size_t nkept;
-};
-
-static struct saved *saved_find(cairn *store, const uint8_t id[32])
+struct saved *session_find(cairn *store, const uint8_t id[32])
 {
 	for (struct list *node = store->sessions.next; node != &store->sessions; node = node->next) {
 		struct saved *saved = LIST_OF(node, struct saved, link);
@@ -63,7 +50,7 @@ static int saved_expired(cairn *store, const struct saved *saved)
 	return expires && (clock_wall_s(store->clock) >= expires || clock_mono_ns(store->clock) >= saved->expires_ns);
 }
 
-static uint32_t manifest_entry(cairn *store, const struct saved *saved)
+uint32_t session_manifest(cairn *store, const struct saved *saved)
 {
 	uint8_t id[32];
 	key_manifest_space(saved->record.u.session.tenant, id);
@@ -74,7 +61,7 @@ static uint32_t manifest_entry(cairn *store, const struct saved *saved)
 
 int session_load(cairn *store, const struct ledger_record *record)
 {
-	struct saved *saved = saved_find(store, record->u.session.id);
+	struct saved *saved = session_find(store, record->u.session.id);
 	if (!saved) {
 		saved = mem_alloc(sizeof(*saved));
 		if (!saved)
@@ -99,7 +86,7 @@ void session_done(cairn *store)
 
 /* ---- kept blocks ------------------------------------------------------------------------------------------------- */
 
-static void mark(cairn *store, const struct saved *saved, int kept)
+void session_mark(cairn *store, const struct saved *saved, int kept)
 {
 	for (size_t i = 0; i < saved->nkept; i++)
 		for (uint32_t part = 0; part < 64; part++) {
@@ -111,26 +98,26 @@ static void mark(cairn *store, const struct saved *saved, int kept)
 		}
 }
 
-static void unkeep(cairn *store, struct saved *saved)
+void session_unkeep(cairn *store, struct saved *saved)
 {
 	if (!saved->kept)
 		return;
-	mark(store, saved, 0);
+	session_mark(store, saved, 0);
 	mem_free(saved->kept);
 	saved->kept = NULL;
 	saved->nkept = 0;
 	/* Blocks that other kept sessions share stay kept. */
 	for (struct list *node = store->sessions.next; node != &store->sessions; node = node->next)
-		mark(store, LIST_OF(node, struct saved, link), 1);
+		session_mark(store, LIST_OF(node, struct saved, link), 1);
 }
 
-static int wants_keeping(const struct saved *saved)
+int session_wants_keeping(const struct saved *saved)
 {
 	return saved->record.u.session.pinned || saved->record.u.session.expires_at_s;
 }
 
 /* Bytes of a session's keys that are not kept yet. */
-static uint64_t unkept_bytes(cairn *store, uint32_t space, const struct kept_key *keys, size_t n)
+uint64_t session_unkept_bytes(cairn *store, uint32_t space, const struct kept_key *keys, size_t n)
 {
 	uint64_t bytes = 0;
 	for (size_t i = 0; i < n; i++)
@@ -144,7 +131,7 @@ static uint64_t unkept_bytes(cairn *store, uint32_t space, const struct kept_key
 	return bytes;
 }
 
-static int quota_check(cairn *store, uint64_t more)
+int session_quota(cairn *store, uint64_t more)
 {
 	uint64_t kept = 0, budget = 0;
 	for (uint32_t i = 0; i < store->ndevices; i++) {
@@ -162,7 +149,7 @@ static int quota_check(cairn *store, uint64_t more)
 	return 0;
 }
 
-static struct kept_key *kept_keys(const struct cairn_chain *chains, uint32_t nchains,
+struct kept_key *session_keys(const struct cairn_chain *chains, uint32_t nchains,
                                   const struct cairn_tail_info *tails, uint32_t ntails, size_t *ret_n)
 {
 	size_t n = ntails, at = 0;
@@ -271,11 +258,11 @@ static int session_decode(const uint8_t *bytes, size_t length, const struct save
 /* Reads the manifest of one session. Called with the lock, which it lets go. */
 static int session_read(cairn *store, const uint8_t id[32], cairn_session **ret_session)
 {
-	struct saved *found = saved_find(store, id);
+	struct saved *found = session_find(store, id);
 	if (!found || saved_expired(store, found))
 		return err_set(CAIRN_E_NOENT, "there is no session of that name");
 	struct saved saved = *found;
-	uint32_t entry = manifest_entry(store, found);
+	uint32_t entry = session_manifest(store, found);
 	if (!entry)
 		return err_set(CAIRN_DAMAGED, "the session's manifest is gone: its device is missing, or it was damaged");
 	uint32_t length = catalog_at(store->catalog, entry)->length;
@@ -314,13 +301,14 @@ static int keep(cairn *store, struct saved *saved, const cairn_session *session)
 	if (!space || saved->kept)
 		return 0;
 	size_t n;
-	struct kept_key *keys = kept_keys(session->chains, session->info.nchains, session->tails, session->info.ntails, &n);
+	struct kept_key *keys =
+		session_keys(session->chains, session->info.nchains, session->tails, session->info.ntails, &n);
 	if (!keys)
 		return CAIRN_E_NOMEM;
 	saved->kept = keys;
 	saved->nkept = n;
 	saved->space = space->number;
-	mark(store, saved, 1);
+	session_mark(store, saved, 1);
 	return 0;
 }
 
@@ -340,18 +328,18 @@ void session_mark_kept(cairn *store)
 	for (struct list *node = store->sessions.next, *next; node != &store->sessions; node = next) {
 		struct saved *saved = LIST_OF(node, struct saved, link);
 		next = node->next;
-		if (!manifest_entry(store, saved)) {
+		if (!session_manifest(store, saved)) {
 			store->stat.lost_sessions++;
 			continue; /* its device may come back */
 		}
-		if (!wants_keeping(saved) || saved_expired(store, saved))
+		if (!session_wants_keeping(saved) || saved_expired(store, saved))
 			continue;
 		cairn_session *session;
 		uint8_t id[32];
 		memcpy(id, saved->record.u.session.id, 32);
 		if (session_read(store, id, &session))
 			continue;
-		saved = saved_find(store, id); /* the lock was let go; only expiry can have taken it */
+		saved = session_find(store, id); /* the lock was let go; only expiry can have taken it */
 		if (saved)
 			(void)keep(store, saved, session);
 		cairn_session_free(session);
@@ -366,12 +354,12 @@ void session_mark_kept(cairn *store)
 /* Takes a session out of the table; its manifest goes, its tails can be evicted. */
 static void saved_remove(cairn *store, struct saved *saved)
 {
-	uint32_t entry = manifest_entry(store, saved);
+	uint32_t entry = session_manifest(store, saved);
 	if (entry)
 		entry_remove(store, entry, CAIRN_WHY_EXPIRED);
 	list_remove(&saved->link);
 	store->nsessions--;
-	unkeep(store, saved);
+	session_unkeep(store, saved);
 	mem_free(saved);
 }
 
@@ -418,7 +406,7 @@ static int forget_one(cairn *store, struct saved *saved)
 	memcpy(record.u.forget.id, id, 32);
 	record.u.forget.decision = store->next_birth++;
 	int error = store_decide(store, &record);
-	saved = saved_find(store, id);
+	saved = session_find(store, id);
 	if (!error && saved && saved->record.u.session.decision < record.u.forget.decision)
 		saved_remove(store, saved);
 	return error;
@@ -442,7 +430,7 @@ int session_forget_all(cairn *store, const uint8_t *tenant, const uint8_t *space
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static int name_check(const struct cairn_session_name *name)
+int session_name_check(const struct cairn_session_name *name)
 {
 	if (!name || !name->name || !name->name[0] || strlen(name->name) > 255)
 		return err_set(CAIRN_E_INVAL, "a session's name has 1 to 255 bytes");
@@ -452,302 +440,11 @@ static int name_check(const struct cairn_session_name *name)
 	return 0;
 }
 
-static void name_id(const struct cairn_session_name *name, uint8_t tenant[32], uint8_t id[32])
+void session_name_id(const struct cairn_session_name *name, uint8_t tenant[32], uint8_t id[32])
 {
 	const char *text = name->tenant ? name->tenant : "default";
 	key_tenant_digest(text, strlen(text), tenant);
 	key_session_id(tenant, name->owner ? name->owner : "", name->name, id);
-}
-
-/* ---- save -------------------------------------------------------------------------------------------------------- */
-
-#define SAVE_KEYS_MAX (1u << 20) /* 32 MiB of manifest */
-
-struct save_work {
-	cairn *store;
-	const struct cairn_space *space;
-	struct cairn_save save;
-	uint8_t tenant[32], id[32];
-	uint64_t deadline_ns, bytes;
-	struct cairn_tail_info *tails;
-	struct kept_key *kept;
-	size_t nkept;
-	int durable;
-};
-
-static int save_check(struct save_work *work)
-{
-	const struct cairn_save *save = &work->save;
-	const struct cairn_space *space = work->space;
-	int error = name_check(&save->name);
-	if (error)
-		return error;
-	name_id(&save->name, work->tenant, work->id);
-	if (space->misses)
-		return err_set(CAIRN_E_UNKNOWN, "save: the weights digest of the space is unknown: give it first");
-	if (memcmp(space->space.tenant_digest, work->tenant, 32))
-		return err_set(CAIRN_E_INVAL, "save: the session's tenant is not the space's");
-	if (save->nchains > MANIFEST_CHAINS_MAX || (save->nchains && !save->chains) || save->ntails > MANIFEST_TAILS_MAX ||
-	    (save->ntails && !save->tails) || save->state_bytes > MANIFEST_STATE_MAX || (save->state_bytes && !save->state))
-		return err_set(CAIRN_E_SIZE, "save: at most %u chains, %u tails and %u bytes of state", MANIFEST_CHAINS_MAX,
-		               MANIFEST_TAILS_MAX, MANIFEST_STATE_MAX);
-	size_t nkeys = 0;
-	for (uint32_t i = 0; i < save->nchains; i++) {
-		nkeys += save->chains[i].nkeys < SAVE_KEYS_MAX ? save->chains[i].nkeys : SAVE_KEYS_MAX;
-		if (nkeys >= SAVE_KEYS_MAX)
-			return err_set(CAIRN_E_SIZE, "save: at most %u blocks in a session", SAVE_KEYS_MAX - 1);
-	}
-	for (uint32_t i = 0; i < save->nchains; i++)
-		if (save->chains[i].group >= space->space.ngroups || (save->chains[i].nkeys && !save->chains[i].keys))
-			return err_set(CAIRN_E_INVAL, "save: chain %u names group %u, which the space has not", i,
-			               save->chains[i].group);
-	if (save->durability > CAIRN_DURABLE_FLASH)
-		return err_set(CAIRN_E_INVAL, "save: durability %u: this store has memory and flash", save->durability);
-	work->durable = save->durability != CAIRN_DURABLE_NONE;
-	return 0;
-}
-
-/* What is to be kept is marked before anything is written, so that nothing of it is evicted in between. */
-static int save_keep(struct save_work *work)
-{
-	cairn *store = work->store;
-	const struct cairn_save *save = &work->save;
-	uint64_t tails = 0, bytes;
-	for (uint32_t i = 0; i < save->ntails; i++) {
-		work->tails[i].key = save->tails[i].key;
-		if (!buffers_check(&save->tails[i], &bytes))
-			tails += bytes;
-	}
-	struct kept_key *kept = kept_keys(save->chains, save->nchains, work->tails, save->ntails, &work->nkept);
-	if (!kept)
-		return err_set(CAIRN_E_NOMEM, "no memory to keep a session");
-	int error = quota_check(store, unkept_bytes(store, work->space->number, kept, work->nkept) + tails);
-	if (error) {
-		mem_free(kept);
-		return error;
-	}
-	work->kept = kept;
-	mark(store, &(struct saved){.space = work->space->number, .kept = kept, .nkept = work->nkept}, 1);
-	return 0;
-}
-
-/* The blocks: there, as durable as asked, and added up. */
-static int save_blocks(struct save_work *work)
-{
-	cairn *store = work->store;
-	for (uint32_t i = 0; i < work->save.nchains; i++) {
-		const struct cairn_chain *chain = &work->save.chains[i];
-		size_t missing = 0;
-		int error = work->durable ? store_make_durable(store, work->space, chain->keys, chain->nkeys, work->deadline_ns,
-		                                               &missing)
-		                          : 0;
-		for (size_t k = 0; k < chain->nkeys && !error; k++) {
-			int any = 0;
-			for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
-				uint32_t entry = catalog_find(store->catalog, work->space->number, chain->keys[k].bytes, part);
-				if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
-					continue;
-				work->bytes += catalog_at(store->catalog, entry)->length;
-				any = 1;
-			}
-			if (!any) {
-				missing = k;
-				error = CAIRN_E_NOENT;
-			}
-		}
-		if (error == CAIRN_E_NOENT)
-			return err_set(error, "save: block %zu of group %u is in no tier any more: put it again", missing,
-			               chain->group);
-		if (error)
-			return error;
-	}
-	return 0;
-}
-
-static int save_tails(struct save_work *work)
-{
-	const struct store_call call = {
-	    .deadline_ns = work->deadline_ns,
-	    .durability = work->durable ? CAIRN_DURABLE_FLASH : CAIRN_DURABLE_NONE,
-	};
-	for (uint32_t i = 0; i < work->save.ntails; i++) {
-		struct cairn_item *tail = &work->save.tails[i];
-		tail->flags |= CAIRN_ITEM_TAIL;
-	}
-	if (work->save.ntails)
-		(void)store_put(work->store, work->space, work->save.tails, work->save.ntails, &call);
-	for (uint32_t i = 0; i < work->save.ntails; i++) {
-		const struct cairn_item *tail = &work->save.tails[i];
-		if (tail->status < 0)
-			return tail->status;
-		work->tails[i].key = tail->key;
-		work->tails[i].group = tail->group;
-		work->tails[i].part = tail->part;
-		work->tails[i].bytes = tail->ret_bytes;
-		work->bytes += tail->ret_bytes;
-	}
-	return 0;
-}
-
-/* Device + 1 of the session's blocks, so that its manifest is lost with them alone; 0: any. */
-static uint32_t save_device(const struct save_work *work)
-{
-	for (uint32_t i = 0; i < work->save.nchains; i++) {
-		const struct cairn_chain *chain = &work->save.chains[i];
-		uint32_t entry = chain->nkeys ? catalog_find_any(work->store->catalog, work->space->number,
-		                                                 chain->keys[chain->nkeys - 1].bytes)
-		                              : 0;
-		if (entry && (catalog_at(work->store->catalog, entry)->flags & CATALOG_FLASH))
-			return catalog_at(work->store->catalog, entry)->device + 1u;
-	}
-	return 0;
-}
-
-/* 0, CAIRN_EXISTED or CONFLICT: the rest of a save that did not end lies there under this epoch; or an error. */
-static int save_manifest(struct save_work *work, uint64_t epoch, uint64_t saved_at_s, uint8_t ret_key[32])
-{
-	cairn *store = work->store;
-	const struct cairn_save *save = &work->save;
-	struct manifest_chain chains[MANIFEST_CHAINS_MAX];
-	const char *tenant = save->name.tenant ? save->name.tenant : "default",
-			   *owner = save->name.owner ? save->name.owner : "";
-	struct manifest_tail *tails = mem_array(save->ntails ? save->ntails : 1, sizeof(*tails));
-	if (!tails)
-		return err_set(CAIRN_E_NOMEM, "no memory to save a session");
-	for (uint32_t i = 0; i < save->nchains; i++)
-		chains[i] = (struct manifest_chain){save->chains[i].group, (uint32_t)save->chains[i].nkeys,
-		                                    (const uint8_t *)save->chains[i].keys};
-	for (uint32_t i = 0; i < save->ntails; i++) {
-		memcpy(tails[i].key, work->tails[i].key.bytes, 32);
-		tails[i].group = work->tails[i].group;
-		tails[i].part = work->tails[i].part;
-		tails[i].bytes = work->tails[i].bytes;
-	}
-	struct manifest manifest = {
-	    .tenant = tenant, .owner = owner, .name = save->name.name,
-	    .tenant_length = (uint32_t)strlen(tenant), .owner_length = (uint32_t)strlen(owner),
-	    .name_length = (uint32_t)strlen(save->name.name),
-	    .epoch = epoch, .tokens = save->tokens, .bytes = work->bytes, .saved_at_s = saved_at_s,
-	    .chains = chains, .nchains = save->nchains, .tails = tails, .ntails = save->ntails,
-	    .state = save->state, .state_bytes = (uint32_t)save->state_bytes,
-	};
-	memcpy(manifest.space, work->space->id, 32);
-	uint8_t id[32];
-	key_manifest_space(work->tenant, id);
-	key_manifest(work->id, epoch, ret_key);
-	struct cairn_space *space = store_space_by_id(store, id, 1);
-	size_t length = manifest_size(&manifest);
-	uint8_t *bytes = mem_alloc(length);
-	int error = 0;
-	if (!space || !bytes) {
-		error = err_set(CAIRN_E_NOMEM, "no memory to save a session of %zu bytes", length);
-	} else {
-		manifest_encode(&manifest, bytes);
-		space->manifest = 1;
-		space->tenant = work->space->tenant;
-		struct cairn_buf buf = cairn_buf_of(bytes, length);
-		struct cairn_item item = {.bufs = &buf, .nbufs = 1};
-		memcpy(item.key.bytes, ret_key, 32);
-		struct store_call call = {
-		    .deadline_ns = work->deadline_ns,
-		    .durability = work->durable ? CAIRN_DURABLE_FLASH : CAIRN_DURABLE_NONE,
-		    .manifest = 1,
-		    .device_hint = save_device(work),
-		};
-		(void)store_put(store, space, &item, 1, &call);
-		error = item.status;
-	}
-	mem_free(bytes);
-	mem_free(tails);
-	return error;
-}
-
-static int save_publish(struct save_work *work)
-{
-	cairn *store = work->store;
-	const struct cairn_save *save = &work->save;
-	struct saved *before = saved_find(store, work->id);
-	uint64_t epoch = before ? before->record.u.session.epoch + 1 : 1, now = clock_wall_s(store->clock);
-	struct ledger_record record = {.type = LEDGER_SESSION};
-	int error;
-	while ((error = save_manifest(work, epoch, now, record.u.session.manifest)) == CAIRN_EXISTED ||
-	       error == CAIRN_E_CONFLICT)
-		epoch++;
-	if (error)
-		return error;
-	record.u.session.decision = store->next_birth++;
-	memcpy(record.u.session.id, work->id, 32);
-	memcpy(record.u.session.tenant, work->tenant, 32);
-	memcpy(record.u.session.space, work->space->id, 32);
-	record.u.session.epoch = epoch;
-	record.u.session.saved_at_s = now;
-	record.u.session.expires_at_s = save->ttl_s ? now + save->ttl_s : 0;
-	record.u.session.bytes = work->bytes;
-	record.u.session.pinned = save->pin != 0;
-	error = store_decide(store, &record);
-	if (error) { /* a manifest that nothing names */
-		uint32_t entry = manifest_entry(store, &(struct saved){.record = record});
-		if (entry)
-			entry_remove(store, entry, CAIRN_WHY_EXPIRED);
-		return error;
-	}
-	/* Published. What it replaced goes. */
-	before = saved_find(store, work->id);
-	uint32_t old = before ? manifest_entry(store, before) : 0;
-	if (old && memcmp(before->record.u.session.manifest, record.u.session.manifest, 32))
-		entry_remove(store, old, CAIRN_WHY_EXPIRED);
-	if (before)
-		unkeep(store, before);
-	error = session_load(store, &record);
-	struct saved *saved = saved_find(store, work->id);
-	if (saved && wants_keeping(saved)) {
-		saved->kept = work->kept;
-		saved->nkept = work->nkept;
-		saved->space = work->space->number;
-		work->kept = NULL;
-		mark(store, saved, 1);
-	}
-	return error;
-}
-
-CAIRN_API int cairn_session_save(cairn *store, const cairn_space *space, const struct cairn_save *given)
-{
-	struct save_work work = {.store = store, .space = space};
-	if (!store || !space || space->store != store || !space->described || !given || !given->size || given->size > 4096)
-		return err_set(CAIRN_E_INVAL, "save: no store, a space of another store, or cairn_save.size is not set");
-	if (store->flags & CAIRN_OPEN_READONLY)
-		return err_set(CAIRN_E_RDONLY, "save: the store is open read-only");
-	memcpy(&work.save, given, given->size < sizeof(work.save) ? given->size : sizeof(work.save));
-	int error = save_check(&work);
-	if (error)
-		return error;
-	work.tails = mem_array(work.save.ntails ? work.save.ntails : 1, sizeof(*work.tails));
-	if (!work.tails)
-		return err_set(CAIRN_E_NOMEM, "no memory to save a session");
-	pthread_mutex_lock(&store->lock);
-	work.deadline_ns = store_deadline(store, work.save.timeout_ms);
-	if (!store_has_flash(store) && work.durable)
-		error = err_set(CAIRN_E_IO, "save: the store has no flash device that works");
-	while (!error && store->saving) /* one at a time: an epoch is one save's */
-		error = store_wait(store, work.deadline_ns);
-	if (!error) {
-		store->saving = 1;
-		if (work.save.ttl_s || work.save.pin)
-			error = save_keep(&work);
-		if (!error)
-			error = save_blocks(&work);
-		if (!error)
-			error = save_tails(&work);
-		if (!error)
-			error = save_publish(&work);
-		if (work.kept) /* not saved */
-			unkeep(store, &(struct saved){.space = space->number, .kept = work.kept, .nkept = work.nkept});
-		store->saving = 0;
-		store_changed(store);
-	}
-	pthread_mutex_unlock(&store->lock);
-	mem_free(work.tails);
-	return error;
 }
 
 /* ---- resume and the rest ----------------------------------------------------------------------------------------- */
@@ -756,11 +453,11 @@ CAIRN_API int cairn_session_resume(cairn *store, const struct cairn_session_name
 {
 	if (!store || !ret_session)
 		return err_set(CAIRN_E_INVAL, "resume: no store, or no place for the result");
-	int error = name_check(name);
+	int error = session_name_check(name);
 	if (error)
 		return error;
 	uint8_t tenant[32], id[32];
-	name_id(name, tenant, id);
+	session_name_id(name, tenant, id);
 	cairn_session *session = NULL;
 	pthread_mutex_lock(&store->lock);
 	int result = session_read(store, id, &session);
@@ -819,15 +516,15 @@ static int saved_open(cairn *store, const struct cairn_session_name *name, struc
 {
 	if (!store)
 		return err_set(CAIRN_E_INVAL, "session: no store");
-	int error = name_check(name);
+	int error = session_name_check(name);
 	if (!error && (store->flags & CAIRN_OPEN_READONLY))
 		error = err_set(CAIRN_E_RDONLY, "session: the store is open read-only");
 	if (error)
 		return error;
 	uint8_t tenant[32], id[32];
-	name_id(name, tenant, id);
+	session_name_id(name, tenant, id);
 	pthread_mutex_lock(&store->lock);
-	*ret_saved = saved_find(store, id);
+	*ret_saved = session_find(store, id);
 	if (*ret_saved && !saved_expired(store, *ret_saved))
 		return 0;
 	pthread_mutex_unlock(&store->lock);
@@ -850,7 +547,7 @@ static int saved_change(cairn *store, const struct ledger_record *before, struct
 {
 	record->u.session.decision = store->next_birth++;
 	int error = store_decide(store, record);
-	struct saved *saved = saved_find(store, record->u.session.id);
+	struct saved *saved = session_find(store, record->u.session.id);
 	/* Saved anew meanwhile: that one counts, and this change was for the old. */
 	if (!error && saved && saved->record.u.session.epoch == before->u.session.epoch &&
 	    saved->record.u.session.decision < record->u.session.decision) {
@@ -874,7 +571,7 @@ CAIRN_API int cairn_session_close(cairn *store, const struct cairn_session_name 
 		error = saved_change(store, &before, &record);
 	const struct cairn_space *space = !error ? store_space_by_id(store, record.u.session.space, 0) : NULL;
 	pthread_mutex_unlock(&store->lock);
-	if (!error && !wants_keeping(&(struct saved){.record = record}) && space && space->described)
+	if (!error && !session_wants_keeping(&(struct saved){.record = record}) && space && space->described)
 		for (uint32_t i = 0; i < session->info.nchains; i++)
 			(void)cairn_hint(store, space, &session->chains[i], CAIRN_HINT_CLOSE);
 	cairn_session_free(session);
@@ -896,21 +593,21 @@ CAIRN_API int cairn_session_pin(cairn *store, const struct cairn_session_name *n
 		error = session_read(store, record.u.session.id, &session);
 		const struct cairn_space *space = !error ? store_space_by_id(store, record.u.session.space, 0) : NULL;
 		size_t n = 0;
-		struct kept_key *keys = error ? NULL : kept_keys(session->chains, session->info.nchains, session->tails,
+		struct kept_key *keys = error ? NULL : session_keys(session->chains, session->info.nchains, session->tails,
 		                                                 session->info.ntails, &n);
 		if (!error && (!keys || !space))
 			error = keys ? CAIRN_E_NOENT : CAIRN_E_NOMEM;
 		if (!error)
-			error = quota_check(store, unkept_bytes(store, space->number, keys, n));
+			error = session_quota(store, session_unkept_bytes(store, space->number, keys, n));
 		mem_free(keys);
 	}
 	if (!error)
 		error = saved_change(store, &before, &record);
-	saved = saved_find(store, record.u.session.id);
+	saved = session_find(store, record.u.session.id);
 	if (!error && saved && keeping && session)
 		error = keep(store, saved, session);
 	else if (!error && saved && !keeping)
-		unkeep(store, saved);
+		session_unkeep(store, saved);
 	pthread_mutex_unlock(&store->lock);
 	cairn_session_free(session);
 	return error;

@@ -224,8 +224,9 @@ static int carry_read(struct flash *flash, const struct fmt_entry *entry, uint32
 	for (int tries = 0; tries < 3 && error; tries++) {
 		error = flash->io->ops->pread(flash->io, to, (uint64_t)flash_pages_of(entry->stored_length) * FMT_PAGE,
 		                              flash_offset(flash, 0, page));
-		if (!error && segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
-		                                   entry->codec, digest_xxh3(to, entry->stored_length, 0)) != stored)
+		if (!error &&
+		    segment_stored_check(entry->key, entry->space, entry->part, entry->raw_length, entry->stored_length,
+		                         entry->codec, digest_xxh3(to, entry->stored_length, 0)) != stored)
 			error = -EBADMSG;
 	}
 	return error;

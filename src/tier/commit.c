@@ -462,7 +462,8 @@ int commit_decisions(struct flash *flash)
 			req->record.u.quarantine.sequence = flash->sequence;
 		if (flash_refused(flash)) {
 			/* Kept all the same, for the next snapshot: a ledger that took a later decision must have all before it. */
-			status = ledger_fits(&flash->ledger, &req->record) ? ledger_keep(&flash->ledger, &req->record) : CAIRN_E_FULL;
+			status =
+				ledger_fits(&flash->ledger, &req->record) ? ledger_keep(&flash->ledger, &req->record) : CAIRN_E_FULL;
 			status = status ? status : CAIRN_E_IO;
 		} else if (!ledger_fits(&flash->ledger, &req->record) && req->record.type != LEDGER_FORGET) {
 			ledger_forget_covered(&flash->ledger); /* what the next snapshot will not hold is no reason to refuse */

@@ -484,7 +484,8 @@ static const uint8_t *replay_copy(struct replay *replay, uint32_t index, int cop
 				continue;
 			memset(to, 0xff, (size_t)n * FMT_PAGE); /* page by page: one bad sector must not hide the rest */
 			for (uint32_t i = 0; i < n; i++)
-				if (ledger->io->ops->pread(ledger->io, to + (size_t)i * FMT_PAGE, FMT_PAGE, offset + (uint64_t)i * FMT_PAGE))
+				if (ledger->io->ops->pread(ledger->io, to + (size_t)i * FMT_PAGE, FMT_PAGE,
+				                           offset + (uint64_t)i * FMT_PAGE))
 					memset(to + (size_t)i * FMT_PAGE, 0xff, FMT_PAGE);
 		}
 	}

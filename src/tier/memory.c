@@ -543,7 +543,8 @@ uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length)
 	if (slot)
 		memory->free_slots = memory->slots[slot].older;
 	else
-		__atomic_store_n(&memory->fresh, slot = memory->fresh + 1, __ATOMIC_RELAXED); /* memory_slot reads it unlocked */
+		__atomic_store_n(&memory->fresh, slot = memory->fresh + 1,
+		                 __ATOMIC_RELAXED); /* memory_slot reads it unlocked */
 	struct memory_slot *s = &memory->slots[slot];
 	check(s->state == MEMORY_UNUSED);
 	*s = (struct memory_slot){

@@ -176,7 +176,8 @@ long recover_entries(struct flash *flash, uint32_t segment, struct fmt_entry *en
 
 /* ---- gathering from segments without a footer -------------------------------------------------------------------- */
 
-static int loose_add(struct flash *flash, const struct fmt_entry *entry, uint32_t segment, const struct fmt_group *group)
+static int loose_add(struct flash *flash, const struct fmt_entry *entry, uint32_t segment,
+                     const struct fmt_group *group)
 {
 	if (flash->nloose == flash->loose_room) {
 		uint32_t room = flash->loose_room ? flash->loose_room * 2 : 256;

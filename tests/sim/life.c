@@ -74,7 +74,8 @@ void life_start(struct run *run)
 		space->optional = space->nparts > 1 && percent(run, 40);
 		space->block_bytes = percent(run, 40) ? 1 + pick(run, config->part_bytes) : 0;
 	}
-	run_note(run, "%u devices (%u MiB ...), memory %u MiB, catalog %u, %u spaces, parts of %u bytes, crashes %u%%%s%s%s%s%s",
+	run_note(run,
+	         "%u devices (%u MiB ...), memory %u MiB, catalog %u, %u spaces, parts of %u bytes, crashes %u%%%s%s%s%s%s",
 	         config->ndevices, (unsigned)(config->budget_bytes[0] >> 20), (unsigned)(config->memory_bytes >> 20),
 	         (unsigned)(config->catalog_bytes / 62), config->nspaces, config->part_bytes, config->crashes,
 	         config->faults ? ", I/O errors" : "", config->full ? ", full disks" : "", config->damage ? ", damage" : "",
@@ -162,8 +163,8 @@ void life_open(struct run *run, uint32_t flags)
 		uint64_t before = troubles(run), deaths = run->deaths;
 		life_faults(run, faulty && !tries);
 		sim_crash_at(run->world, crashing && !tries ? 1 + pick(run, 60) : 0, crashing && !tries && percent(run, 50));
-		run_note(run, "open%s%s%s", flags & CAIRN_OPEN_READONLY ? " read-only" : "", faulty && !tries ? ", with faults" : "",
-		         crashing && !tries ? ", a crash is near" : "");
+		run_note(run, "open%s%s%s", flags & CAIRN_OPEN_READONLY ? " read-only" : "",
+		         faulty && !tries ? ", with faults" : "", crashing && !tries ? ", a crash is near" : "");
 		run->store = NULL;
 		uint64_t writes = sim_stats(run->world)->writes, began = run_now(run);
 		run->readonly = (flags & CAIRN_OPEN_READONLY) != 0;
@@ -245,7 +246,8 @@ void life_end(struct run *run, int crash)
 		int settled = quiet(run);
 		uint64_t before = troubles(run), began = run_now(run), writes = sim_stats(run->world)->writes;
 		int error = cairn_close(run->store);
-		int clean = troubles(run) == before && sim_stats(run->world)->crashes + sim_stats(run->world)->kills == run->deaths;
+		int clean =
+			troubles(run) == before && sim_stats(run->world)->crashes + sim_stats(run->world)->kills == run->deaths;
 		if (error && clean && run_now(run) > run->trouble_ns)
 			run_fail(run, "close: %s: %s", cairn_status_name(error), cairn_error_text());
 		if (run_now(run) - began > 300000000000ull)

@@ -123,9 +123,9 @@ static void step(struct run *run)
 		uint32_t weight;
 		void (*op)(struct run *run);
 	} ops[] = {
-	    {300, op_put},  {250, op_get},   {60, op_lease}, {90, op_match}, {25, op_hint},  {35, op_drop}, {5, op_drop_wide},
-	    {25, op_sync},  {50, op_save},   {45, op_resume}, {15, op_forget}, {15, op_pin}, {8, op_session_list},
-	    {20, op_explain}, {60, op_life}, {20, op_space}, {20, op_time},  {10, op_heal},
+		{300, op_put},        {250, op_get},    {60, op_lease}, {90, op_match},  {25, op_hint},   {35, op_drop},
+		{5, op_drop_wide},    {25, op_sync},    {50, op_save},  {45, op_resume}, {15, op_forget}, {15, op_pin},
+		{8, op_session_list}, {20, op_explain}, {60, op_life},  {20, op_space},  {20, op_time},   {10, op_heal},
 	};
 	uint32_t all = 0, at;
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)

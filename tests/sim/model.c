@@ -227,8 +227,8 @@ static void part_lost(struct run *run, struct block *block, uint32_t index, uint
 		for (uint32_t i = 0; run->matches[m].match && i < run->matches[m].nblocks; i++)
 			if (run->matches[m].blocks[i] == (int32_t)block_number(run, block) && !(run->matches[m].dropped >> i & 1) &&
 			    run_now(run) < run->matches[m].deadline_ns)
-				run_fail(run, "block %u part %u is held by a match, and left as \"%s\"", block_number(run, block), index,
-				         reason(why));
+				run_fail(run, "block %u part %u is held by a match, and left as \"%s\"", block_number(run, block),
+				         index, reason(why));
 }
 
 static void event(struct run *run, const struct cairn_event *e)
@@ -325,13 +325,15 @@ void model_served(struct run *run, struct block *block, uint32_t index, const ui
 		uint64_t allowed = part->allowed;
 		part->allowed = UINT64_MAX;
 		int32_t other = part_version(run, block, part, bytes, length);
-		run_fail(run, "%s: block %u part %u: wrong bytes (%llu of them; those of version %d, and %llx may be)", what, number,
-		         index, (unsigned long long)length, other, (unsigned long long)allowed);
+		run_fail(run, "%s: block %u part %u: wrong bytes (%llu of them; those of version %d, and %llx may be)", what,
+		         number, index, (unsigned long long)length, other, (unsigned long long)allowed);
 	}
 	if (length >= 8 && part->current >= 0 && version != part->current)
-		run_fail(run, "%s: block %u part %u: version %d, the store has %d", what, number, index, version, part->current);
+		run_fail(run, "%s: block %u part %u: version %d, the store has %d", what, number, index, version,
+		         part->current);
 	if (length >= 8 && part->must && part->must_version >= 0 && version != part->must_version && !run->gone)
-		run_fail(run, "%s: block %u part %u: version %d, durable is %d", what, number, index, version, part->must_version);
+		run_fail(run, "%s: block %u part %u: version %d, durable is %d", what, number, index, version,
+		         part->must_version);
 	if (part->current < 0 && length >= 8)
 		part->current = version;
 }

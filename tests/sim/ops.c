@@ -280,8 +280,8 @@ static void get_judge(struct run *run, const struct batch *batch, uint32_t i, ui
 		run_fail(run, "get: block %u part %u: %s, and its buffer was written", number, index,
 		         cairn_status_name(item->status));
 	if (!excused)
-		run_fail(run, "get: block %u part %u: %s (memory %u, flash %u): %s", number, index, cairn_status_name(item->status),
-		         part->memory, part->flash, cairn_error_text());
+		run_fail(run, "get: block %u part %u: %s (memory %u, flash %u): %s", number, index,
+		         cairn_status_name(item->status), part->memory, part->flash, cairn_error_text());
 }
 
 static void get_batch(struct run *run, struct batch *batch, uint32_t space, uint32_t timeout_ms)
@@ -363,8 +363,9 @@ static void lease_look(struct run *run, const struct lease *lease)
 	cairn_lease_get_info(lease->lease, &info);
 	if (info.check != cairn_check(info.address, info.bytes))
 		run_fail(run, "lease: block %u part %u: its bytes changed", lease->block, lease->part);
-	if (lease->version >= 0 && (part_length(run, block, part, lease->version) != info.bytes ||
-	                            !pattern_same(pattern_mix(part->seed, (uint64_t)lease->version), info.address, info.bytes)))
+	if (lease->version >= 0 &&
+	    (part_length(run, block, part, lease->version) != info.bytes ||
+	     !pattern_same(pattern_mix(part->seed, (uint64_t)lease->version), info.address, info.bytes)))
 		run_fail(run, "lease: block %u part %u: its bytes are others now", lease->block, lease->part);
 }
 
@@ -476,7 +477,8 @@ void op_match(struct run *run)
 	cairn_match_get_info(match->match, &info);
 	run_note(run, "match of %u blocks up to %d: %u there", n, last, there);
 	if (info.tokens != (uint64_t)there * BLOCK_TOKENS)
-		run_fail(run, "match: %llu tokens up to block %d; %u blocks are there", (unsigned long long)info.tokens, last, there);
+		run_fail(run, "match: %llu tokens up to block %d; %u blocks are there", (unsigned long long)info.tokens, last,
+		         there);
 	run->tally->matches++;
 	if (there && percent(run, 50))
 		match_get(run, match);

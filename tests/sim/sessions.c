@@ -229,8 +229,8 @@ void op_save(struct run *run)
 	    .tokens = saved.tokens, .ttl_s = ttl_s, .pin = saved.pinned,
 	    .durability = saved.durable ? CAIRN_DURABLE_DEFAULT : CAIRN_DURABLE_NONE,
 	};
-	run_note(run, "save session %u: %u blocks up to %d, tail %d, ttl %llu, pin %u, durable %u", index, saved.nchain, last,
-	         tail_block, (unsigned long long)ttl_s, saved.pinned, saved.durable);
+	run_note(run, "save session %u: %u blocks up to %d, tail %d, ttl %llu, pin %u, durable %u", index, saved.nchain,
+	         last, tail_block, (unsigned long long)ttl_s, saved.pinned, saved.durable);
 	run->decisions++;
 	run->put_bytes += 3 * 65536;
 	run_begin(run);
@@ -410,7 +410,8 @@ void op_pin(struct run *run)
 		return;
 	if (error == CAIRN_E_QUOTA && (pin || ttl_s))
 		return;
-	if (!run_troubled(run) && !(error == CAIRN_DAMAGED && (run->gone || run->shaky || run->config.damage || run->config.chaos)) &&
+	if (!run_troubled(run) &&
+	    !(error == CAIRN_DAMAGED && (run->gone || run->shaky || run->config.damage || run->config.chaos)) &&
 	    !(error == CAIRN_E_FULL && run->decisions > 60))
 		run_fail(run, "pin: session %u: %s: %s", index, cairn_status_name(error), cairn_error_text());
 	add(session, &saved);

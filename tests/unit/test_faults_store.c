@@ -27,7 +27,8 @@ static cairn *memory_only(struct world *world)
 
 /* ---- what is delivered ------------------------------------------------------------------------------------------- */
 
-static void rot_in_flash(struct world *world, cairn *store, const cairn_space *space, const cairn_key *key, uint32_t part)
+static void rot_in_flash(struct world *world, cairn *store, const cairn_space *space, const cairn_key *key,
+                         uint32_t part)
 {
 	const struct catalog_entry *e = entry_of(store, space, key, part);
 	struct fmt_label label;

@@ -16,7 +16,8 @@ static void test_gone__comes_back_when_it_is_whole(void **state)
 	(void)state;
 	struct gone_cell cells[300], *back = calloc(GONE_CELLS_MAX, sizeof(*back));
 	for (uint32_t i = 0; i < 300; i++)
-		cells[i] = (struct gone_cell){.print = i + 1, .when_s = 1700000000u + i, .uses = (uint16_t)(i % 7), .tier = 2, .reason = 2};
+		cells[i] = (struct gone_cell){
+			.print = i + 1, .when_s = 1700000000u + i, .uses = (uint16_t)(i % 7), .tier = 2, .reason = 2};
 	uint8_t *bytes = malloc(gone_size(300));
 	gone_encode(cells, 300, 1, bytes);
 	uint32_t n = 0;

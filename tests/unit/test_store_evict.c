@@ -114,6 +114,38 @@ static void test_store_evict__takes_end_of_chain_first(void **state)
 	}
 }
 
+/* Field bug 20: flash evicts what memory still has; memory then does not give up its copy as one that is safe below. */
+static void test_store_evict__keeps_count_when_flash_loses_what_memory_has(void **state)
+{
+	(void)state;
+	struct world world;
+	world_init(&world, 10, 16 * MIB, 16 * MIB);
+	cairn *store = world_open(&world);
+	cairn_space *space = space_named(store, NULL, "m");
+	cairn_key key = key_at(1, 0);
+	put_good(store, space, &key, NULL, LENGTH, CAIRN_DURABLE_FLASH);
+	struct cairn_item item = {.key = key};
+	cairn_lease *lease;
+	assert_int_equal(cairn_lease_take(store, space, &item, NULL, &lease), 0);
+	uint32_t entry = catalog_find(store->catalog, space->number, key.bytes, 0), n = 0;
+	for (; catalog_at(store->catalog, entry)->flags & CATALOG_FLASH && n < 2000;
+	     n++) { /* until flash has turned over */
+		cairn_key each = key_at(10 + n, 0);
+		put_good(store, space, &each, NULL, LENGTH, CAIRN_DURABLE_FLASH);
+	}
+	assert_true(n < 2000);
+	verify(store);
+	assert_int_equal(get_item(store, space, &key, 0, LENGTH).ret_tier, CAIRN_TIER_MEMORY);
+	/* Asked for durability again it is written down again. */
+	assert_int_equal(put_status(store, space, &key, NULL, LENGTH, CAIRN_DURABLE_FLASH), CAIRN_EXISTED);
+	cairn_lease_release(store, lease);
+	store = world_reopen_dead(&world, store, 1);
+	space = space_named(store, NULL, "m");
+	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 /* When the head of a chain is lost the rest goes too, and says why. */
 static void test_store_evict__removes_orphans_when_head_is_dropped(void **state)
 {
@@ -310,6 +342,7 @@ int main(void)
 		cmocka_unit_test(test_store_evict__holds_budget_when_five_times_is_put),
 		cmocka_unit_test(test_store_evict__carries_over_what_is_used),
 		cmocka_unit_test(test_store_evict__takes_end_of_chain_first),
+		cmocka_unit_test(test_store_evict__keeps_count_when_flash_loses_what_memory_has),
 		cmocka_unit_test(test_store_evict__removes_orphans_when_head_is_dropped),
 		cmocka_unit_test(test_store_evict__makes_room_when_catalog_is_full),
 		cmocka_unit_test(test_store_evict__leaves_no_holes_when_puts_are_refused),

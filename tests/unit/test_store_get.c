@@ -278,6 +278,42 @@ static void test_store_get__misses_when_another_key_has_the_prefix(void **state)
 	world_done(&world);
 }
 
+/* Field bugs 115, 116, 150: other weights, a reload in place, another type of the same size: a miss, in every tier. */
+static void test_store_get__misses_when_identity_differs(void **state)
+{
+	(void)state;
+	static const cairn_digest other = {{0x77}};
+	static const uint8_t generation[16] = {9};
+	struct world world;
+	world_init(&world, 8, 16 * MIB, 8 * MIB);
+	cairn *store = world_open(&world);
+	cairn_space *space = space_named(store, NULL, "m");
+	cairn_key key = key_at(1, 0);
+	put_good(store, space, &key, NULL, LENGTH, CAIRN_DURABLE_FLASH);
+	for (int round = 0; round < 2; round++) {
+		struct cairn_space_desc descs[6];
+		for (int i = 0; i < 6; i++)
+			descs[i] = lib_desc(NULL, "m");
+		descs[0].weights = &other;
+		descs[1].generation = generation;
+		descs[2].kv_dtype = "f16";
+		descs[3].tenant = "acme";
+		descs[4].layout = "lktd";
+		descs[5].weights = NULL;
+		for (int i = 0; i < 6; i++) {
+			cairn_space *foreign;
+			assert_int_equal(cairn_describe(store, &descs[i], &foreign), 0);
+			assert_int_equal(get_status(store, foreign, &key, LENGTH), CAIRN_MISS);
+			assert_int_equal(match_tokens(store, foreign, 1, 1), 0);
+		}
+		assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+		store = world_reopen(&world, store);
+		space = space_named(store, NULL, "m");
+	}
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -288,6 +324,7 @@ int main(void)
 		cmocka_unit_test(test_store_get__bounds_leases_when_half_is_leased),
 		cmocka_unit_test(test_store_get__misses_when_block_is_not_whole),
 		cmocka_unit_test(test_store_get__misses_when_another_key_has_the_prefix),
+		cmocka_unit_test(test_store_get__misses_when_identity_differs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

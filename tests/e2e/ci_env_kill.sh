@@ -67,8 +67,13 @@ if strace -o /dev/null true 2>/dev/null; then
 		ls -A out.d | grep -q '^\.cairn-get' && break
 		sleep 0.01
 	done
-	kill -9 $(ls -A out.d | sed -n 's/^\.cairn-get-\([0-9]*\)-.*/\1/p') $child 2>/dev/null
+	getter=$(ls -A out.d | sed -n 's/^\.cairn-get-\([0-9]*\)-.*/\1/p')
+	kill -9 $getter $child 2>/dev/null
 	wait $child 2>/dev/null
+	while [ -n "$getter" ] && [ -e /proc/$getter/exe ]; do
+		sleep 0.01
+	done
+	sleep 0.2
 	run 0 "$CAIRN" get s f out.d/g
 	check "swept: $(ls -A out.d | tr '\n' ' ')" test "$(ls -A out.d | tr '\n' ' ')" = "f g "
 fi

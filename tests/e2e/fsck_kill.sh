@@ -18,12 +18,12 @@ with open("store/flash.cairn", "r+b") as file:
         file.write(bytes([data[at] ^ 0x55]))
 PYTHON
 mv store hurt
-for i in $(seq 12); do
+for i in $(seq 6); do
 	rm -rf store
 	cp -r hurt store
 	"$CAIRN" fsck store --repair >/dev/null 2>&1 &
 	pid=$!
-	sleep "0.0$(printf %02d $((i * 2)))"
+	sleep "0.0$(printf %02d $((i * 4)))"
 	kill -9 $pid 2>/dev/null
 	wait $pid 2>/dev/null
 	if [ $((i % 2)) -eq 0 ]; then # either opened first, or mended at once; its label may still be lost

@@ -7,12 +7,12 @@
 
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "base/random.h"
 #include "cairn/cairn.h"
 #include "io/sim.h"
 #include "tier/ledger.h"
-
-#include <string.h>
 
 enum {
 	AREA = 16 * FMT_PAGE,

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
+#include "base/digest.h"
 #include "unit/store_lib.h"
 
 enum {
@@ -434,7 +435,6 @@ static void test_recover__refuses_when_written_by_newer(void **state)
 		memcpy(&magic, bytes, 8);
 		bytes_set32(bytes + 8, 9);
 		memset(bytes + 24, 0, 8);
-		extern uint64_t digest_xxh3(const void *bytes, size_t length, uint64_t seed);
 		bytes_set64(bytes + 24, digest_xxh3(bytes, 8192, magic));
 	}
 	assert_int_equal(world_try(&world, &store), CAIRN_E_VERSION);

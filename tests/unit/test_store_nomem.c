@@ -109,7 +109,7 @@ static void lives_lead(int allocations, int all, int old)
 	uint64_t n = 0;
 	uint32_t hit = 0;
 	int untouched = 0;
-	for (; !untouched; n += 1 + n / 40) {
+	for (; !untouched; n += 1 + n / 12) {
 		struct world world;
 		struct told told = {.failed = 0};
 		cairn *store = NULL;

@@ -74,7 +74,7 @@ static void test_store_put__writes_down_when_memory_only(void **state)
 static void test_store_put__is_durable_when_asked(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= 20; seed++) {
+	for (uint64_t seed = 1; seed <= 6; seed++) {
 		struct world world;
 		world_init(&world, seed, 24 * MIB, 8 * MIB);
 		cairn *store = world_open(&world);
@@ -409,7 +409,7 @@ static void test_store_put__takes_other_device_when_one_refuses(void **state)
 static void test_store_put__keeps_promise_when_flush_fails(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= 40; seed++) {
+	for (uint64_t seed = 1; seed <= 10; seed++) {
 		struct world world;
 		world_init(&world, seed, 256 * MIB, 8 * MIB); /* nothing is evicted, though segments are sealed short */
 		cairn *store = world_open(&world);

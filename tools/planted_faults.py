@@ -287,6 +287,7 @@ class Run:
         self.todo = queue.Queue()
         self.lock = threading.Lock()
         self.built = threading.Barrier(self.jobs)
+        self.workers = []
         self.error = None
         self.missed = []
         self.width = max(len(fault.name) for fault in faults)
@@ -304,7 +305,7 @@ class Run:
             start = time.monotonic()
             why, output = worker.test(test, CLEAN_LIMIT_S)
             self.clean_s[test] = time.monotonic() - start
-            if why:
+            if why and not self.error:
                 raise Trouble(f"the tests fail without a fault: {test}: {why}\n{output[-3000:]}")
             if self.options.verbose:
                 self.say(f"without a fault: {test} passes, {self.clean_s[test]:.1f} s")
@@ -326,6 +327,8 @@ class Run:
         finally:
             worker.plant(before)
         seconds = time.monotonic() - start
+        if self.error:
+            return
         if not finders:
             self.missed.append(fault.name)
             self.say(f"{fault.name:{self.width}}  NOT FOUND  {seconds:5.1f} s  by {' '.join(fault.tests)}")
@@ -335,6 +338,7 @@ class Run:
     def work_through(self, number):
         try:
             worker = Worker(number, self)
+            self.workers.append(worker)
             worker.configure()
             worker.build(sorted({target for test in self.tests for target in test_targets(test, worker.tree)}),
                          "the tree without a fault")
@@ -353,7 +357,17 @@ class Run:
                 self.error = self.error or error
             self.built.abort()
 
+    def stop(self, number, _frame):
+        self.error = self.error or Trouble(f"ended by signal {number}")
+        self.built.abort()
+        for worker in self.workers:
+            child = worker.child
+            if child:
+                os.killpg(child.pid, signal.SIGKILL)
+
     def main(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.stop)
         for test in self.tests:
             test_target(test)
         for fault in self.faults:  # before anything is built

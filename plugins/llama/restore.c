@@ -275,7 +275,7 @@ static int restore_matched(struct restore *r, const struct keys *keys, const cai
 	rc = plan(r, keys, session, common, (size_t)info.worth_tokens, have, limit);
 	in_memory = info.tier_bytes[CAIRN_TIER_MEMORY] == info.bytes;
 	/* More reads in flight than there are staging buffers. A hint, so nothing depends on it. */
-	if (rc == 0 && !in_memory && r->npieces > 0)
+	if (rc == 0 && !in_memory && r->npieces > 0 && getenv("CLL_HINT"))
 		cairn_hint(llama->store, llama->space, &chain, CAIRN_HINT_RESUME);
 	if (rc == 0)
 		rc = load(r, in_memory);

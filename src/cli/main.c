@@ -5,6 +5,7 @@
  * Invariant: the exit status is that of the verb, unless the output could not be written or a signal ended the work.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,8 +85,18 @@ static int main_run(int argc, char **argv)
 	return verb ? args_run(verb, argc - 1, argv + 1) : main_unknown(argv[1]);
 }
 
+/* A closed standard stream's number would be a store's next file, and words meant for people would go into it. */
+static void main_streams(void)
+{
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+			(void)!open("/dev/null", fd ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+	main_streams();
+	signal(SIGXFSZ, SIG_IGN); /* a limit on files (ulimit -f) is an error with a text, not an end without one */
 	setlocale(LC_TIME, "");
 	say_catch_signals();
 	int status = main_run(argc, argv);

@@ -4,6 +4,7 @@
  * Threads: one. Memory: lists are copied for the caller and left to the end of the process.
  * Invariant: a verb that only looks (all but get) opens the store read-only: nothing is made, repaired or remembered.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -27,6 +28,22 @@ static uint64_t open_segment_bytes(void)
 	while (segment * 2 <= least / 16)
 		segment *= 2;
 	return segment;
+}
+
+/* What lies on a device that is away looks like what was never there: say so, once. */
+static void open_say_gone(cairn *store)
+{
+	struct cairn_stat *stat = calloc(1, sizeof *stat);
+
+	if (!stat)
+		return;
+	stat->size = sizeof *stat;
+	if (!cairn_stat(store, stat))
+		for (uint32_t i = 0; i < stat->ndevices; i++)
+			if (stat->device[i].state == 2)
+				fprintf(stderr, "cairn: the flash device %s is gone: what lies on it is missing until it is back\n",
+				        stat->device[i].path);
+	free(stat);
 }
 
 int open_store(const char *place, int need, cairn **ret_store)
@@ -57,7 +74,10 @@ int open_store(const char *place, int need, cairn **ret_store)
 		options.flags |= CAIRN_OPEN_READONLY;
 		status = cairn_open(place, &options, ret_store);
 	}
-	return status ? say_error("%s", cairn_error_text()) : 0;
+	if (status)
+		return say_error("%s", cairn_error_text());
+	open_say_gone(*ret_store);
+	return 0;
 }
 
 int open_close(cairn *store, int status)

@@ -481,7 +481,7 @@ static int work_space(struct io *io, uint64_t *size, uint64_t *free, uint64_t *a
 	if (fstat(work_of(io)->fd, &file) != 0 || fstatvfs(work_of(io)->fd, &system) != 0)
 		return -errno;
 	*size = (uint64_t)file.st_size;
-	*free = (uint64_t)system.f_bavail * system.f_frsize;
+	*free = system.f_blocks ? (uint64_t)system.f_bavail * system.f_frsize : UINT64_MAX; /* ramfs tells none */
 	*all = (uint64_t)system.f_blocks * system.f_frsize;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -55,18 +56,26 @@ static void decimal(unsigned long value, char out[24])
 	out[n + 1] = 0;
 }
 
+enum { LOCK_TRIES = 20 };
+
 static int lock_take(const char *path, int dir_fd, uint32_t flags, int *ret_fd)
 {
 	int readonly = (flags & CAIRN_OPEN_READONLY) != 0;
-	int fd = openat(dir_fd, "lock", (readonly ? O_RDONLY : O_RDWR | O_CREAT) | O_CLOEXEC | O_NOFOLLOW, 0644);
+	int fd = openat(dir_fd, "lock", (readonly ? O_RDONLY : O_RDWR | O_CREAT) | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 && readonly && errno == ENOENT) {
 		*ret_fd = -1; /* nobody could own it, and nobody can */
 		return 0;
 	}
 	if (fd < 0)
 		return err_set(err_from_errno(errno), "cannot open %s/lock: %s%s", path, strerror(errno),
-		               errno == EROFS ? " (open it read-only)" : "");
-	if (flock(fd, (readonly ? LOCK_SH : LOCK_EX) | LOCK_NB)) {
+		               errno == EROFS ? ": what is there can be read, nothing can be put" : "");
+	/* A process that was killed lets go only when its last I/O has ended. */
+	int held = flock(fd, (readonly ? LOCK_SH : LOCK_EX) | LOCK_NB);
+	for (int tries = 0; held && tries < LOCK_TRIES; tries++) {
+		(void)nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		held = flock(fd, (readonly ? LOCK_SH : LOCK_EX) | LOCK_NB);
+	}
+	if (held) {
 		char owner[24] = "";
 		/* Shared with readers, it is not a writer that holds it; the number in the file is then of the last one. */
 		int reading = !readonly && !flock(fd, LOCK_SH | LOCK_NB);

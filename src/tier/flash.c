@@ -406,6 +406,9 @@ int flash_start(struct flash *flash, uint64_t next_birth)
 	if (error)
 		return error;
 	flash->unlabelled = 0;
+	/* Where a hole took the counters with it the groups know better: sequences rise across all opens. */
+	if (flash->sequence >> 32 > flash->ledger.mark.u.mark.group_epoch)
+		flash->ledger.mark.u.mark.group_epoch = flash->sequence >> 32;
 	error = doubt_keep(flash, next_birth);
 	struct ledger_record *mark = mark_now(flash, next_birth);
 	mark->u.mark.group_epoch++;

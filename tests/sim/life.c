@@ -56,7 +56,7 @@ void life_start(struct run *run)
 		memcpy(run->paths[i], "/dev/flash0", 12);
 		run->paths[i][10] = (char)('0' + i);
 	}
-	config->memory_bytes = (percent(run, 60) ? 8 : 8 + pick(run, 25)) * (1ull << 20);
+	config->memory_bytes = (percent(run, 85) ? 8 : 8 + pick(run, 25)) * (1ull << 20);
 	config->catalog_bytes = percent(run, 12) ? 62 * (40 + pick(run, 200)) : 1 << 20;
 	config->nspaces = 1 + pick(run, SPACES);
 	config->ntenants = 1 + pick(run, 3);
@@ -162,7 +162,10 @@ void life_open(struct run *run, uint32_t flags)
 	for (int tries = 0;; tries++) {
 		uint64_t before = troubles(run), deaths = run->deaths;
 		life_faults(run, faulty && !tries);
-		sim_crash_at(run->world, crashing && !tries ? 1 + pick(run, 60) : 0, crashing && !tries && percent(run, 50));
+		if (tries)
+			sim_fail_at(run->world, 0, 0);
+		if (!run->armed || tries || run->deaths)
+			sim_crash_at(run->world, crashing && !tries ? 1 + pick(run, 60) : 0, crashing && !tries && percent(run, 50));
 		run_note(run, "open%s%s%s", flags & CAIRN_OPEN_READONLY ? " read-only" : "",
 		         faulty && !tries ? ", with faults" : "", crashing && !tries ? ", a crash is near" : "");
 		run->store = NULL;
@@ -263,6 +266,8 @@ void life_end(struct run *run, int crash)
 	run->deaths = sim_stats(run->world)->crashes + sim_stats(run->world)->kills;
 	run->store = NULL;
 	run->dead = 0;
+	if (run->armed)
+		return;
 	sim_crash_at(run->world, 0, 0);
 	sim_fail_at(run->world, 0, 0);
 }

@@ -147,7 +147,7 @@ static void step(struct run *run)
 		sim_crash_at(run->world, 1 + pick(run, 80), percent(run, 50));
 }
 
-static void run_seed(uint64_t seed, uint32_t steps, int verbose, int trace, struct tally *tally)
+struct run *run_start(uint64_t seed, int verbose, int trace, struct tally *tally)
 {
 	static struct run run;
 	static uint8_t *arena;
@@ -170,31 +170,45 @@ static void run_seed(uint64_t seed, uint32_t steps, int verbose, int trace, stru
 		sim_trace(run.world, stderr);
 	alarm(HANG_S);
 	life_start(&run);
-	life_open(&run, 0);
-	for (run.step = 1; run.step <= steps; run.step++) {
-		if (run.dead) {
-			life_end(&run, 1);
-			op_damage(&run);
-			life_open(&run, 0);
+	return &run;
+}
+
+void run_finish(struct run *run)
+{
+	run->armed = 0;
+	sim_crash_at(run->world, 0, 0);
+	sim_fail_at(run->world, 0, 0);
+	while (run->dead) {
+		life_end(run, 1);
+		life_open(run, 0);
+	}
+	sim_crash_at(run->world, 0, 0);
+	life_faults(run, 0);
+	op_get_all(run);
+	for (uint32_t s = 0; s < SESSIONS; s++)
+		session_resume_check(run, s);
+	entry_verify(run->store);
+	life_end(run, 0);
+	life_done(run);
+	sim_free(run->world);
+	running = NULL;
+}
+
+static void run_seed(uint64_t seed, uint32_t steps, int verbose, int trace, struct tally *tally)
+{
+	struct run *run = run_start(seed, verbose, trace, tally);
+	life_open(run, 0);
+	for (run->step = 1; run->step <= steps; run->step++) {
+		if (run->dead) {
+			life_end(run, 1);
+			op_damage(run);
+			life_open(run, 0);
 			continue;
 		}
-		step(&run);
+		step(run);
 		tally->steps++;
 	}
-	while (run.dead) {
-		life_end(&run, 1);
-		life_open(&run, 0);
-	}
-	sim_crash_at(run.world, 0, 0);
-	life_faults(&run, 0);
-	op_get_all(&run);
-	for (uint32_t s = 0; s < SESSIONS; s++)
-		session_resume_check(&run, s);
-	entry_verify(run.store);
-	life_end(&run, 0);
-	life_done(&run);
-	sim_free(run.world);
-	running = NULL;
+	run_finish(run);
 }
 
 /* ---- the program ----------------------------------------------------------------------------------------------- */

@@ -133,6 +133,7 @@ struct run {
 	uint64_t deaths;        /* crashes and kills so far */
 	int dead;               /* the store's process is */
 	int readonly, gone;     /* the store is open so; devices that are missing */
+	int armed;              /* a fault or a death to come is not disarmed by a close */
 	int opening;
 	int unsynced;           /* something failed since the last sync, which may say so */
 	int doubted;            /* once all devices that were there had missed decisions */
@@ -166,6 +167,8 @@ static inline uint32_t pick(struct run *run, uint32_t bound) { return (uint32_t)
 static inline int percent(struct run *run, uint32_t chance) { return random_below(&run->random, 100) < chance; }
 static inline uint64_t run_now(const struct run *run) { return clock_mono_ns(sim_clock(run->world)); }
 static inline uint64_t run_wall(const struct run *run) { return clock_wall_s(sim_clock(run->world)); }
+struct run *run_start(uint64_t seed, int verbose, int trace, struct tally *tally); /* one at a time */
+void run_finish(struct run *run);                 /* looks at everything once more, then closes */
 void run_begin(struct run *run);                  /* before a call */
 void run_end(struct run *run, const char *what);  /* after it */
 int run_troubled(const struct run *run);          /* failures are excused */

@@ -143,6 +143,68 @@ static void test_faults_flash__knows_end_of_segment_when_opened_again(void **sta
 	world_done(&world);
 }
 
+/* Any one of the two copies of the whole ledger is enough. */
+static void test_faults_flash__keeps_decisions_when_one_copy_of_ledger_is_lost(void **state)
+{
+	(void)state;
+	for (uint64_t copy = 0; copy < 2; copy++) {
+		struct world world;
+		struct fmt_label label;
+		uint64_t size;
+		world_init(&world, 9, 16 * MIB, 8 * MIB);
+		cairn *store = world_open(&world);
+		cairn_space *space = space_named(store, NULL, "m");
+		assert_int_equal(put_chain(store, space, 1, 0, 10, 10000, CAIRN_DURABLE_FLASH), 10);
+		cairn_key last = key_at(1, 9);
+		assert_int_equal(cairn_drop(store, space, &last, 1), 1);
+		assert_int_equal(segment_label_decode(sim_file_bytes(world.sim, WORLD_FLASH, &size), &label), FMT_OK);
+		for (uint64_t area = 0; area < 2; area++)
+			sim_rot(world.sim, WORLD_FLASH, label.ledger_offset + (area * 2 + copy) * label.ledger_bytes,
+			        label.ledger_bytes);
+		store = world_reopen_dead(&world, store, 1);
+		space = space_named(store, NULL, "m");
+		assert_int_equal(stat_of(store).doubtful_parts, 0);
+		assert_int_equal(match_tokens(store, space, 1, 10), 9 * 16);
+		store_abandon(store);
+		world_done(&world);
+	}
+}
+
+/* A group is on its way for long, while flushes come and go and a later group is flushed. Then the power goes: of the
+ * first one what is torn is a miss, not damage, since no later group says that it was flushed. */
+static void test_faults_flash__misses_when_group_was_torn_under_a_flush(void **state)
+{
+	(void)state;
+	int missed = 0;
+	for (uint64_t seed = 1; seed <= 40; seed++) {
+		struct world world;
+		world_init(&world, seed, 32 * MIB, 8 * MIB);
+		cairn *store = world_open(&world);
+		cairn_space *space = space_named(store, NULL, "m");
+		cairn_key slow = key_at(2, 0), later = key_at(3, 0), none = key_at(4, 0);
+		put_chain(store, space, 1, 0, 1, 10000, CAIRN_DURABLE_FLASH); /* a segment is open */
+		struct sim_faults faults = {.slow_ppm = 1000000, .slow_ns_max = 1000000000000ull};
+		sim_set_faults(world.sim, NULL, &faults);
+		put_good(store, space, &slow, NULL, 20000, CAIRN_DURABLE_NONE);
+		world_run(&world, store, 2);
+		faults.slow_ppm = 0;
+		sim_set_faults(world.sim, NULL, &faults);
+		assert_int_equal(cairn_drop(store, space, &none, 1), 0); /* a flush */
+		put_good(store, space, &later, NULL, 20000, CAIRN_DURABLE_NONE);
+		assert_int_equal(cairn_drop(store, space, &none, 1), 0); /* written, */
+		assert_int_equal(cairn_drop(store, space, &none, 1), 0); /* and flushed */
+		store = world_reopen_dead(&world, store, 1);
+		space = space_named(store, NULL, "m");
+		assert_int_equal(get_status(store, space, &later, 20000), CAIRN_OK);
+		int status = get_status(store, space, &slow, 20000);
+		assert_true(status == CAIRN_OK || status == CAIRN_MISS);
+		missed += status == CAIRN_MISS;
+		store_abandon(store);
+		world_done(&world);
+	}
+	assert_true(missed);
+}
+
 /* Writes fail here and there while the device turns over: what is pinned stays. */
 static void test_faults_flash__keeps_pinned_when_carrying_over_fails(void **state)
 {
@@ -222,6 +284,8 @@ int main(void)
 		cmocka_unit_test(test_faults_flash__finds_what_was_there_when_killed_again_and_again),
 		cmocka_unit_test(test_faults_flash__finds_nothing_of_earlier_life_when_killed_anywhere),
 		cmocka_unit_test(test_faults_flash__knows_end_of_segment_when_opened_again),
+		cmocka_unit_test(test_faults_flash__keeps_decisions_when_one_copy_of_ledger_is_lost),
+		cmocka_unit_test(test_faults_flash__misses_when_group_was_torn_under_a_flush),
 		cmocka_unit_test(test_faults_flash__keeps_pinned_when_carrying_over_fails),
 		cmocka_unit_test(test_faults_flash__stays_in_budget_when_it_turns_over),
 	};

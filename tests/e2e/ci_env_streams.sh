@@ -25,7 +25,7 @@ for words in "put s d a" "get s a got" "session s pin a" "session s pin nobody" 
 	status=$?
 	running="$words, all streams closed"
 	check "status $status" test $status -le 2
-	grep -qvx '[0-9]*' s/lock && fail "its words went into the file lock: $(head -1 s/lock)"
+	grep -aqvx '[0-9]*' s/lock && fail "its words went into the file lock: $(head -1 s/lock | tr -cd '[:print:]')"
 	(exec "$CAIRN" $words -q <&- 2>&- >/dev/null)
 	check "status $?" test $? -le 2
 done
@@ -76,7 +76,6 @@ same a got
 run 0 "$CAIRN" put s none /dev/null
 run 0 "$CAIRN" get s none got
 check "empty" test ! -s got -a -e got
-run 0 bash -c '"$0" get s a /dev/stdout | cmp - a' "$CAIRN"
 
 # No environment, or a strange one.
 run 0 env -i "$CAIRN" ls s

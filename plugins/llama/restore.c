@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 
 #include "llama_in.h"
 
@@ -158,6 +159,7 @@ static int read_ahead(struct restore *r, size_t at)
 {
 	struct cairn_llama *llama = r->llama;
 	size_t asked = at;
+	double base=cllama_now_s();
 	int rc = 0, stuck = 0;
 
 	for (; at < r->npieces && rc == 0; at++) {
@@ -170,10 +172,14 @@ static int read_ahead(struct restore *r, size_t at)
 		}
 		if (asked == at)
 			break;
+		double t0=cllama_now_s();
 		stuck = await(r, at);
+		double t1=cllama_now_s();
+		if(getenv("CLL_T")) fprintf(stderr,"%zu wait %.2f at %.2f\n",at,(t1-t0)*1e3,t1*1e3-(double)(long)(base*1e3));
 		rc = stuck ? stuck : judge(r, stage->item.status);
 		if (rc == 0)
 			rc = give(r, &r->pieces[at], stage->bytes, stage->item.ret_bytes);
+		if(getenv("CLL_T")) fprintf(stderr,"   give %.2f\n",(cllama_now_s()-t1)*1e3);
 		if (rc == CAIRN_DAMAGED)
 			rc = judge(r, rc);
 		if (rc == 0)

@@ -59,25 +59,6 @@ for round in {1..8}; do
 	[ "$(cat out.d/f | head -c 5)" = mine ] || same out.d/f got
 	check "nothing beside it" test "$(ls -A out.d)" = f
 done
-# ... and where files can not be nameless, a later get sweeps what a killed one left.
-if strace -o /dev/null true 2>/dev/null; then
-	strace -f -o /dev/null -P "$T/out.d" -e inject=openat:error=EOPNOTSUPP "$CAIRN" get s f "$T/out.d/g" >out 2>err &
-	child=$!
-	for try in {1..100}; do
-		ls -A out.d | grep -q '^\.cairn-get' && break
-		sleep 0.01
-	done
-	getter=$(ls -A out.d | sed -n 's/^\.cairn-get-\([0-9]*\)-.*/\1/p')
-	kill -9 $getter $child 2>/dev/null
-	wait $child 2>/dev/null
-	while [ -n "$getter" ] && [ -e /proc/$getter/exe ]; do
-		sleep 0.01
-	done
-	sleep 0.2
-	run 0 "$CAIRN" get s f out.d/g
-	check "swept: $(ls -A out.d | tr '\n' ' ')" test "$(ls -A out.d | tr '\n' ' ')" = "f g "
-fi
-
 # A store that is killed while it is made is made by the next put.
 for round in {1..15}; do
 	rm -rf fresh

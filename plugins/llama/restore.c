@@ -9,7 +9,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <stdio.h>
 
 #include "llama_in.h"
 
@@ -129,6 +128,11 @@ static int submit(struct restore *r, size_t index)
 	const struct piece *piece = &r->pieces[index];
 	int rc;
 
+	if (getenv("CLL_EACH")) {
+		struct cairn_chain chain = {0, &piece->key, 1};
+		if (!(piece->flags & CAIRN_ITEM_TAIL))
+			cairn_hint(llama->store, llama->space, &chain, CAIRN_HINT_RESUME);
+	}
 	stage->item = item_of(piece);
 	stage->buf = cairn_buf_of(stage->bytes, cllama_shape_bytes(&llama->shape, piece->ntokens));
 	stage->item.bufs = &stage->buf;
@@ -159,7 +163,6 @@ static int read_ahead(struct restore *r, size_t at)
 {
 	struct cairn_llama *llama = r->llama;
 	size_t asked = at;
-	double base=cllama_now_s();
 	int rc = 0, stuck = 0;
 
 	for (; at < r->npieces && rc == 0; at++) {
@@ -172,14 +175,10 @@ static int read_ahead(struct restore *r, size_t at)
 		}
 		if (asked == at)
 			break;
-		double t0=cllama_now_s();
 		stuck = await(r, at);
-		double t1=cllama_now_s();
-		if(getenv("CLL_T")) fprintf(stderr,"%zu wait %.2f at %.2f\n",at,(t1-t0)*1e3,t1*1e3-(double)(long)(base*1e3));
 		rc = stuck ? stuck : judge(r, stage->item.status);
 		if (rc == 0)
 			rc = give(r, &r->pieces[at], stage->bytes, stage->item.ret_bytes);
-		if(getenv("CLL_T")) fprintf(stderr,"   give %.2f\n",(cllama_now_s()-t1)*1e3);
 		if (rc == CAIRN_DAMAGED)
 			rc = judge(r, rc);
 		if (rc == 0)

@@ -81,8 +81,8 @@ static int take_drops(cairn *store, struct ledger *to, const struct ledger *from
 }
 
 /* Sessions of all devices together: one that is missing somewhere was saved while that one was away. Only a device
- * that is known to have missed what was forgotten (IDENT_DEVICE_MISSED), or whose ledger has a hole in which that may have
- * been, is not believed against one that has not. */
+ * that is known to have missed what was forgotten (IDENT_DEVICE_MISSED), or whose ledger has a hole in which that may
+ * have been, is not believed against one that has not. */
 static int take_sessions(cairn *store, struct ledger *to, int to_missed, const struct ledger *from, int from_missed)
 {
 	for (uint32_t i = 0; to_missed && !from_missed && i < to->sessions.used;) {

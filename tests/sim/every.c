@@ -28,10 +28,10 @@ static void put_durable(struct run *run)
 static struct run *scenario(uint64_t seed, int verbose, struct tally *tally, uint64_t fail, int all, uint64_t crash,
                             int kill)
 {
-	static void (*const ops[])(struct run *run) = {
-	    put_durable, op_put, op_save, op_get, op_drop, op_save, op_resume, put_durable, op_sync, end, op_match, op_put,
-	    op_resume, op_forget, op_pin, op_save, op_drop, op_get, put_durable, op_drop_wide, op_put, op_save, op_sync, end,
-	    op_get, op_resume,
+	static void (*const ops[])(struct run * run) = {
+		put_durable, op_put,       op_save, op_get,    op_drop,   op_save, op_resume, put_durable, op_sync,
+		end,         op_match,     op_put,  op_resume, op_forget, op_pin,  op_save,   op_drop,     op_get,
+		put_durable, op_drop_wide, op_put,  op_save,   op_sync,   end,     op_get,    op_resume,
 	};
 	struct run *run = run_start(seed, verbose, 0, tally);
 	struct config *config = &run->config;

@@ -165,7 +165,8 @@ void life_open(struct run *run, uint32_t flags)
 		if (tries)
 			sim_fail_at(run->world, 0, 0);
 		if (!run->armed || tries || run->deaths)
-			sim_crash_at(run->world, crashing && !tries ? 1 + pick(run, 60) : 0, crashing && !tries && percent(run, 50));
+			sim_crash_at(run->world, crashing && !tries ? 1 + pick(run, 60) : 0,
+			             crashing && !tries && percent(run, 50));
 		run_note(run, "open%s%s%s", flags & CAIRN_OPEN_READONLY ? " read-only" : "",
 		         faulty && !tries ? ", with faults" : "", crashing && !tries ? ", a crash is near" : "");
 		run->store = NULL;
@@ -361,7 +362,8 @@ static void damage_copy(struct run *run, uint32_t device)
 	run->tally->damages++;
 }
 
-/* Both copies of a ledger page that is not its last. */
+/* Both copies of a ledger page that is not the last of its area: that one cannot be told from a torn one, which a crash
+ * leaves behind and which was not acknowledged. */
 static void damage_ledger(struct run *run, uint32_t device)
 {
 	struct fmt_label label;
@@ -371,7 +373,8 @@ static void damage_ledger(struct run *run, uint32_t device)
 	const uint8_t *bytes = sim_file_bytes(run->world, run->paths[device], &size);
 	uint32_t area = pick(run, 2), pages = 0;
 	uint64_t start = label.ledger_offset + area * 2ull * label.ledger_bytes;
-	while (pages < label.ledger_bytes / 4096 && !memcmp(bytes + start + pages * 4096ull, "CAIRNLED", 8))
+	while (pages < label.ledger_bytes / 4096 && !memcmp(bytes + start + pages * 4096ull, "CAIRNLED", 8) &&
+	       !memcmp(bytes + start + pages * 4096ull + 48, bytes + start + 48, 8)) /* of one epoch */
 		pages++;
 	if (pages < 2)
 		return;

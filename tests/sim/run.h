@@ -93,6 +93,7 @@ struct match {
 	uint64_t deadline_ns;
 	uint32_t nblocks, dropped; /* dropped: mask of them */
 	int32_t blocks[PATH];
+	uint8_t parts[PATH];      /* mask: were there when it was taken */
 };
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */

@@ -12,7 +12,8 @@ set(CAIRN_TEST_PREFIX "" CACHE STRING "Put before the name of every test, as \"a
 set(CAIRN_TEST_TIMEOUT_S 120 CACHE STRING "Seconds a test may take")
 set(CAIRN_TEST_TIMEOUT_CI_S 1800 CACHE STRING "The same for a test of kind ci")
 set(CAIRN_SIM_SEEDS 1-40 CACHE STRING "Seeds that the simulator runs in make check")
-set(CAIRN_SIM_SEEDS_CI 2000 CACHE STRING "Seeds of each of the four long simulator runs of kind ci")
+set(CAIRN_SIM_SEEDS_CI 1000 CACHE STRING "Seeds of each of the four long simulator runs of kind ci")
+set(CAIRN_FAULT_MINUTES 12 CACHE STRING "Minutes after which tools/planted-faults.sh begins no more faults (kind ci)")
 set(CAIRN_FUZZ_SECONDS 10 CACHE STRING "Seconds of live fuzzing of each target (CAIRN_FUZZ)")
 set_property(CACHE CAIRN_LLAMA PROPERTY STRINGS AUTO ON OFF)
 

@@ -146,7 +146,8 @@ if("e2e" IN_LIST CAIRN_TESTS)
 endif()
 
 if("ci" IN_LIST CAIRN_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh)
-	cairn_test(ci planted-faults CI COMMAND bash ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh)
+	cairn_test(ci planted-faults CI COMMAND bash ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh
+	           --minutes ${CAIRN_FAULT_MINUTES})
 	set_tests_properties(${CAIRN_TEST_PREFIX}ci/planted-faults PROPERTIES RUN_SERIAL ON)
 endif()
 

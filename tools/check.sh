@@ -41,12 +41,13 @@ calm_addresses() {
     fi
 }
 
-# ci SEEDS FUZZ-SECONDS TIMEOUT-SECONDS
+# ci SEEDS FUZZ-SECONDS TIMEOUT-SECONDS FAULT-MINUTES
 ci() {
     local preset
     setup_llama
     say "build: default"
-    tools/build.sh default "-DCAIRN_SIM_SEEDS_CI=$1" "-DCAIRN_TEST_TIMEOUT_CI_S=$3"
+    tools/build.sh default "-DCAIRN_SIM_SEEDS_CI=$1" "-DCAIRN_TEST_TIMEOUT_CI_S=$3" \
+        "-DCAIRN_FAULT_MINUTES=$4"
     for preset in asan tsan clang; do
         say "build: $preset"
         tools/build.sh "$preset"
@@ -67,10 +68,10 @@ ci() {
 tools/setup.sh
 case ${1:-} in
 check) check ;;
-ci) ci 2000 10 1800 ;;
+ci) ci 1000 10 1800 12 ;;
 full)
     export CAIRN_FULL=1
-    ci 50000 600 36000
+    ci 50000 600 36000 600
     ;;
 *)
     echo "usage: tools/check.sh check|ci|full" >&2

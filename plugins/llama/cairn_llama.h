@@ -51,7 +51,6 @@ struct cairn_llama_options {
 	const char *variant;            /* what else shapes the KV: metadata overrides, control vectors ...; NULL: none */
 	uint32_t block_tokens;          /* 0: 256, or less where a block would be over 32 MiB. Part of the identity */
 	llama_seq_id scratch;           /* 0: the last sequence of the context */
-	uint64_t staging_bytes;         /* for reading ahead; 0: 32 MiB, and two blocks at least. Taken at open */
 	double cost_a_s, cost_b_s;      /* recompute cost of n tokens: a n + b n^2 seconds; 0, 0: always load */
 };
 

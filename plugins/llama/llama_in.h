@@ -14,7 +14,7 @@
 
 enum {
 	LLAMA_LAYERS_MAX = 4096,
-	LLAMA_STAGES_MAX = 8,
+	LLAMA_STAGES = 2, /* a block as llama.cpp gives it, and the same in order */
 	LLAMA_SESSION_TOKENS_MAX = 262000, /* what fits, with its header, into the 1 MiB of a session's own bytes */
 };
 
@@ -60,7 +60,6 @@ struct stage {
 	uint8_t *bytes;
 	struct cairn_buf buf;
 	struct cairn_item item;
-	int done; /* its get is complete */
 };
 
 struct cairn_llama {
@@ -73,9 +72,7 @@ struct cairn_llama {
 	struct shape shape;
 	uint32_t block_tokens;
 	uint64_t block_bytes;
-	cairn_queue *queue;
-	uint32_t nstages;
-	struct stage stages[LLAMA_STAGES_MAX];
+	struct stage stages[LLAMA_STAGES];
 	uint32_t *order;       /* of block_tokens */
 	char tenant[256];
 };

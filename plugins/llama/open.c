@@ -13,7 +13,6 @@ enum {
 	BLOCK_TOKENS = 256,
 	BLOCK_TOKENS_MAX = 65536,
 	BLOCK_BYTES_WANTED = 32 << 20,
-	STAGING_BYTES = 32 << 20,
 };
 
 /* A sequence of such a model is more, or less, than its tokens' rows in one KV cache. */
@@ -157,19 +156,18 @@ static int choose_block(struct cairn_llama *llama, uint32_t wanted)
 	return 0;
 }
 
-static int take_stages(struct cairn_llama *llama, uint64_t staging_bytes)
+/* Touched here, so that no page fault is left for later. */
+static int take_stages(struct cairn_llama *llama)
 {
-	uint64_t n = (staging_bytes ? staging_bytes : STAGING_BYTES) / llama->block_bytes;
-
 	llama->order = calloc(llama->block_tokens, sizeof *llama->order);
 	if (!llama->order)
 		return cllama_fail(CAIRN_E_NOMEM, "out of memory");
-	llama->nstages = n < 2 ? 2 : n > LLAMA_STAGES_MAX ? LLAMA_STAGES_MAX : (uint32_t)n;
-	for (uint32_t i = 0; i < llama->nstages; i++) {
+	for (int i = 0; i < LLAMA_STAGES; i++) {
 		void *bytes;
 
 		if (posix_memalign(&bytes, 4096, llama->block_bytes) != 0)
-			return cllama_fail(CAIRN_E_NOMEM, "out of memory for %u blocks of staging", llama->nstages);
+			return cllama_fail(CAIRN_E_NOMEM, "out of memory for a block of %llu bytes",
+			                   (unsigned long long)llama->block_bytes);
 		memset(bytes, 0, llama->block_bytes);
 		llama->stages[i].bytes = bytes;
 	}
@@ -198,13 +196,8 @@ static int open_all(struct cairn_llama *llama, const struct cairn_llama_options 
 	if (rc == 0)
 		rc = cllama_space_describe(llama, options);
 	if (rc == 0)
-		rc = take_stages(llama, options->staging_bytes);
-	if (rc)
-		return rc;
-	rc = cairn_queue_open(llama->store, LLAMA_STAGES_MAX, &llama->queue);
-	if (rc)
-		return cllama_fail_cairn(rc, "opening a queue");
-	return 0;
+		rc = take_stages(llama);
+	return rc;
 }
 
 int cairn_llama_open(cairn *store, struct llama_context *ctx, const struct cairn_llama_options *options,
@@ -237,9 +230,7 @@ void cairn_llama_close(cairn_llama *llama)
 {
 	if (!llama)
 		return;
-	if (llama->queue)
-		cairn_queue_close(llama->queue);
-	for (uint32_t i = 0; i < llama->nstages; i++)
+	for (int i = 0; i < LLAMA_STAGES; i++)
 		free(llama->stages[i].bytes);
 	free(llama->order);
 	cllama_shape_done(&llama->shape);

@@ -2,17 +2,19 @@
 /*
  * Restoring: match, then pieces (blocks, and a session's tail) in order through the scratch sequence.
  *
- * What is in memory is leased and read in place. What is not is read ahead into staging buffers, so that reads from
- * flash go on while llama.cpp takes a block. The one invariant: no byte reaches llama.cpp before its checksum was
+ * Pieces are leased and read in place; the next ones are asked for in time, so that flash is read while llama.cpp
+ * takes a block. The one invariant: no byte reaches llama.cpp before its checksum was
  * compared, and its headers and positions are those of the piece; and a sequence grows by whole pieces, in order,
  * without holes.
  */
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 
 #include "llama_in.h"
 
 enum {
+	AHEAD = 4,                 /* pieces asked for before they are needed, the present one included */
 	MATCH_TIMEOUT_MS = 600000, /* a long session from a slow disk */
 };
 
@@ -92,7 +94,7 @@ static int judge(struct restore *r, int status)
 	return cllama_fail(status, "reading a block: %s", cairn_status_text(status));
 }
 
-/* ---- in place -------------------------------------------------------------------------------------------------- */
+/* ---- one piece ------------------------------------------------------------------------------------------------ */
 
 static int lease_one(struct restore *r, const struct piece *piece)
 {
@@ -100,6 +102,7 @@ static int lease_one(struct restore *r, const struct piece *piece)
 	struct cairn_item item = item_of(piece);
 	struct cairn_lease_info info;
 	cairn_lease *lease = NULL;
+	double t3=cllama_now_s();
 	int rc = cairn_lease_take(llama->store, llama->space, &item, NULL, &lease);
 
 	if (rc == CAIRN_E_BUSY)
@@ -107,102 +110,66 @@ static int lease_one(struct restore *r, const struct piece *piece)
 	if (rc)
 		return judge(r, rc);
 	cairn_lease_get_info(lease, &info);
+	double t2=cllama_now_s();
+	if(getenv("CLL_T")) fprintf(stderr,"  lease %.2f",(t2-t3)*1e3);
 	if (cairn_check(info.address, info.bytes) != info.check)
-		rc = judge(r, CAIRN_DAMAGED);
+		rc = CAIRN_DAMAGED;
 	else
 		rc = give(r, piece, info.address, info.bytes);
 	if (rc == 0)
 		account(r, piece, info.bytes, item.ret_tier);
 	cairn_lease_release(llama->store, lease);
-	if (rc == CAIRN_DAMAGED)
-		rc = judge(r, rc);
-	return rc;
+	return rc == CAIRN_DAMAGED ? judge(r, rc) : rc;
 }
 
-/* ---- read ahead ------------------------------------------------------------------------------------------------ */
-
-static int submit(struct restore *r, size_t index)
+/* Where others lease all that may be leased: a copy, which cairn_get checks. */
+static int copy_one(struct restore *r, const struct piece *piece)
 {
 	struct cairn_llama *llama = r->llama;
-	struct stage *stage = &llama->stages[index % llama->nstages];
-	const struct piece *piece = &r->pieces[index];
+	struct stage *stage = &llama->stages[0];
 	int rc;
 
-	if (getenv("CLL_EACH")) {
-		struct cairn_chain chain = {0, &piece->key, 1};
-		if (!(piece->flags & CAIRN_ITEM_TAIL))
-			cairn_hint(llama->store, llama->space, &chain, CAIRN_HINT_RESUME);
-	}
 	stage->item = item_of(piece);
 	stage->buf = cairn_buf_of(stage->bytes, cllama_shape_bytes(&llama->shape, piece->ntokens));
 	stage->item.bufs = &stage->buf;
 	stage->item.nbufs = 1;
-	stage->done = 0;
-	rc = cairn_get_submit(llama->queue, llama->space, &stage->item, 1, NULL, index);
-	return rc ? cllama_fail_cairn(rc, "asking for a block") : 0;
+	rc = (int)cairn_get(llama->store, llama->space, &stage->item, 1, NULL);
+	rc = judge(r, rc < 0 ? rc : stage->item.status);
+	if (rc)
+		return rc;
+	rc = give(r, piece, stage->bytes, stage->item.ret_bytes);
+	if (rc == 0)
+		account(r, piece, stage->item.ret_bytes, stage->item.ret_tier);
+	return rc == CAIRN_DAMAGED ? judge(r, rc) : rc;
 }
 
-/* Waits until piece `index` is there, marking others that come before it. */
-static int await(struct restore *r, size_t index)
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
+
+/* Asks for what comes next, so that it is read while llama.cpp takes what is here. Few at a time: reads that run side by
+ * side also end together, and then nothing is left to read meanwhile. A hint; nothing depends on it. */
+static void ask_ahead(struct restore *r, size_t at, size_t *asked)
 {
-	struct cairn_llama *llama = r->llama;
-	struct cairn_completion done[LLAMA_STAGES_MAX];
+	for (; *asked < r->npieces && *asked < at + (getenv("CLL_A") ? (size_t)atoi(getenv("CLL_A")) : AHEAD); (*asked)++) {
+		struct cairn_chain chain = {0, &r->pieces[*asked].key, 1};
 
-	while (!llama->stages[index % llama->nstages].done) {
-		long n = cairn_queue_wait(llama->queue, done, LLAMA_STAGES_MAX, -1);
-
-		if (n < 0)
-			return cllama_fail_cairn((int)n, "waiting for a block");
-		for (long i = 0; i < n; i++)
-			llama->stages[done[i].tag % llama->nstages].done = 1;
+		cairn_hint(r->llama->store, r->llama->space, &chain, CAIRN_HINT_RESUME);
 	}
-	return 0;
 }
 
-static int read_ahead(struct restore *r, size_t at)
+static int load(struct restore *r)
 {
-	struct cairn_llama *llama = r->llama;
-	size_t asked = at;
-	int rc = 0, stuck = 0;
-
-	for (; at < r->npieces && rc == 0; at++) {
-		struct stage *stage = &llama->stages[at % llama->nstages];
-
-		while (asked < r->npieces && asked < at + llama->nstages && rc == 0) {
-			rc = submit(r, asked);
-			if (rc == 0)
-				asked++;
-		}
-		if (asked == at)
-			break;
-		stuck = await(r, at);
-		rc = stuck ? stuck : judge(r, stage->item.status);
-		if (rc == 0)
-			rc = give(r, &r->pieces[at], stage->bytes, stage->item.ret_bytes);
-		if (rc == CAIRN_DAMAGED)
-			rc = judge(r, rc);
-		if (rc == 0)
-			account(r, &r->pieces[at], stage->item.ret_bytes, stage->item.ret_tier);
-	}
-	/* The store still writes into the other buffers: they must come to rest before anything else uses them. */
-	for (; at < asked && !stuck; at++)
-		stuck = await(r, at);
-	return rc;
-}
-
-static int load(struct restore *r, int in_memory)
-{
-	size_t at = 0;
+	size_t asked = 0;double base=cllama_now_s();
 	int rc = 0;
 
-	for (; in_memory && at < r->npieces; at++) {
+	for (size_t at = 0; at < r->npieces && rc == 0; at++) {
+		ask_ahead(r, at, &asked);
+		double t1=cllama_now_s();
 		rc = lease_one(r, &r->pieces[at]);
-		if (rc)
-			break;
+		if(getenv("CLL_T")) fprintf(stderr,"   %zu took %.2f at %.2f\n",at,(cllama_now_s()-t1)*1e3, cllama_now_s()*1e3-(double)(long)(base*1e3));
+		if (rc == CAIRN_E_BUSY)
+			rc = copy_one(r, &r->pieces[at]);
 	}
-	if (rc == CAIRN_E_BUSY || !in_memory)
-		rc = read_ahead(r, at);
-	return rc > 0 ? 0 : rc;
+	return rc > 0 ? 0 : rc; /* a miss is not an error */
 }
 
 /* ---- what to load ---------------------------------------------------------------------------------------------- */
@@ -267,7 +234,7 @@ static int restore_matched(struct restore *r, const struct keys *keys, const cai
 	struct cairn_match_info info = {0};
 	cairn_match *match = NULL;
 	double matched_s;
-	int rc = 0, in_memory;
+	int rc = 0;
 
 	if (keys->nblocks > 0) {
 		rc = cairn_match_take(llama->store, llama->space, &chain, 1, 0, MATCH_TIMEOUT_MS, &match);
@@ -278,12 +245,8 @@ static int restore_matched(struct restore *r, const struct keys *keys, const cai
 	matched_s = cllama_now_s();
 	r->ret->match_s = matched_s - begin_s;
 	rc = plan(r, keys, session, common, (size_t)info.worth_tokens, have, limit);
-	in_memory = info.tier_bytes[CAIRN_TIER_MEMORY] == info.bytes;
-	/* More reads in flight than there are staging buffers. A hint, so nothing depends on it. */
-	if (rc == 0 && !in_memory && r->npieces > 0 && getenv("CLL_HINT"))
-		cairn_hint(llama->store, llama->space, &chain, CAIRN_HINT_RESUME);
 	if (rc == 0)
-		rc = load(r, in_memory);
+		rc = load(r);
 	cairn_match_release(llama->store, match);
 	/* Of a tail, what the prompt goes along with; and never the last token. */
 	if (r->tail && common < limit)

@@ -296,6 +296,7 @@ static void device_return(struct run *run, uint32_t device)
 		return;
 	run_note(run, "device %u comes back", device);
 	life_faults(run, 0);
+	sim_set_space(run->world, 1ull << 40);
 	int error = run->maker.open(run->maker.arg, run->paths[device], IO_OPEN_CREATE, 1, &io);
 	uint8_t *pages = aligned_alloc(4096, run->away[device].length);
 	memcpy(pages, run->away[device].bytes, run->away[device].length);

@@ -226,6 +226,7 @@ static void part_lost(struct run *run, struct block *block, uint32_t index, uint
 	for (int m = 0; m < MATCHES; m++)
 		for (uint32_t i = 0; run->matches[m].match && i < run->matches[m].nblocks; i++)
 			if (run->matches[m].blocks[i] == (int32_t)block_number(run, block) && !(run->matches[m].dropped >> i & 1) &&
+			    (run->matches[m].parts[i] >> index & 1) &&
 			    run_now(run) < run->matches[m].deadline_ns)
 				run_fail(run, "block %u part %u is held by a match, and left as \"%s\"", block_number(run, block),
 				         index, reason(why));

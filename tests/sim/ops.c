@@ -468,6 +468,12 @@ void op_match(struct run *run)
 	match->deadline_ns = run_now(run) + (timeout_ms ? timeout_ms : 30000) * 1000000ull;
 	match->nblocks = there;
 	match->dropped = 0;
+	for (uint32_t i = 0; i < there; i++) {
+		const struct block *block = &run->blocks[match->blocks[i]];
+		match->parts[i] = 0;
+		for (uint32_t p = 0; p < block->nparts; p++)
+			match->parts[i] |= (uint8_t)(part_there(&block->parts[p]) << p);
+	}
 	run_end(run, "match");
 	if (status) {
 		match->match = NULL;

@@ -80,6 +80,9 @@ endif()
 # ---- unit ---------------------------------------------------------------------------------------------------------
 
 file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+	if(CAIRN_UNIT_ONLY)
+		list(FILTER unit_sources INCLUDE REGEX "test_(${CAIRN_UNIT_ONLY})[.]c$")
+	endif()
 if("unit" IN_LIST CAIRN_TESTS AND unit_sources)
 	pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
 	foreach(source ${unit_sources})
@@ -145,7 +148,7 @@ if("e2e" IN_LIST CAIRN_TESTS)
 	cairn_test_scripts(e2e)
 endif()
 
-if("ci" IN_LIST CAIRN_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh)
+if("ci" IN_LIST CAIRN_TESTS AND CAIRN_FAULT_MINUTES GREATER 0)
 	cairn_test(ci planted-faults CI COMMAND bash ${PROJECT_SOURCE_DIR}/tools/planted-faults.sh
 	           --minutes ${CAIRN_FAULT_MINUTES})
 	set_tests_properties(${CAIRN_TEST_PREFIX}ci/planted-faults PROPERTIES RUN_SERIAL ON)

@@ -99,7 +99,7 @@ struct cairn_llama_restored {
 	uint64_t tail_tokens;             /* of them, from the session's tail */
 	uint64_t blocks;
 	uint64_t bytes;                   /* of state, given to llama.cpp */
-	uint64_t tier_bytes[CAIRN_TIERS]; /* the same by where it came from */
+	uint64_t tier_bytes[CAIRN_TIERS]; /* the same by where it was when this call began to ask for it */
 	uint64_t lost;                    /* blocks that the match promised and that were damaged or gone */
 	double match_s, load_s;
 };

@@ -3,18 +3,16 @@
  * Restoring: match, then pieces (blocks, and a session's tail) in order through the scratch sequence.
  *
  * Pieces are leased and read in place; the next ones are asked for in time, so that flash is read while llama.cpp
- * takes a block. The one invariant: no byte reaches llama.cpp before its checksum was
- * compared, and its headers and positions are those of the piece; and a sequence grows by whole pieces, in order,
- * without holes.
+ * takes a block. The one invariant: no byte reaches llama.cpp before its checksum was compared, and its headers and
+ * positions are those of the piece; and a sequence grows by whole pieces, in order, without holes.
  */
 #include <stdlib.h>
 #include <string.h>
-#include <stdio.h>
 
 #include "llama_in.h"
 
 enum {
-	AHEAD = 4,                 /* pieces asked for before they are needed, the present one included */
+	AHEAD = 3,                 /* pieces asked for before they are needed, the present one included */
 	MATCH_TIMEOUT_MS = 600000, /* a long session from a slow disk */
 };
 
@@ -23,10 +21,12 @@ struct piece {
 	cairn_key key;
 	uint32_t first, ntokens; /* positions */
 	uint32_t flags;          /* CAIRN_ITEM_... */
+	uint32_t tier;           /* where it was before it was asked for */
 };
 
 struct restore {
 	struct cairn_llama *llama;
+	cairn_digest space_id;
 	llama_seq_id seq;
 	struct piece *pieces;
 	size_t npieces;
@@ -66,10 +66,10 @@ static int give(struct restore *r, const struct piece *piece, const uint8_t *sta
 	return 0;
 }
 
-static void account(struct restore *r, const struct piece *piece, uint64_t bytes, uint32_t tier)
+static void account(struct restore *r, const struct piece *piece, uint64_t bytes)
 {
 	r->ret->bytes += bytes;
-	r->ret->tier_bytes[tier < CAIRN_TIERS ? tier : CAIRN_TIER_NONE] += bytes;
+	r->ret->tier_bytes[piece->tier < CAIRN_TIERS ? piece->tier : CAIRN_TIER_NONE] += bytes;
 	if (piece->flags & CAIRN_ITEM_TAIL)
 		r->tail = 1;
 	else
@@ -102,7 +102,6 @@ static int lease_one(struct restore *r, const struct piece *piece)
 	struct cairn_item item = item_of(piece);
 	struct cairn_lease_info info;
 	cairn_lease *lease = NULL;
-	double t3=cllama_now_s();
 	int rc = cairn_lease_take(llama->store, llama->space, &item, NULL, &lease);
 
 	if (rc == CAIRN_E_BUSY)
@@ -110,14 +109,12 @@ static int lease_one(struct restore *r, const struct piece *piece)
 	if (rc)
 		return judge(r, rc);
 	cairn_lease_get_info(lease, &info);
-	double t2=cllama_now_s();
-	if(getenv("CLL_T")) fprintf(stderr,"  lease %.2f",(t2-t3)*1e3);
 	if (cairn_check(info.address, info.bytes) != info.check)
 		rc = CAIRN_DAMAGED;
 	else
 		rc = give(r, piece, info.address, info.bytes);
 	if (rc == 0)
-		account(r, piece, info.bytes, item.ret_tier);
+		account(r, piece, info.bytes);
 	cairn_lease_release(llama->store, lease);
 	return rc == CAIRN_DAMAGED ? judge(r, rc) : rc;
 }
@@ -139,33 +136,36 @@ static int copy_one(struct restore *r, const struct piece *piece)
 		return rc;
 	rc = give(r, piece, stage->bytes, stage->item.ret_bytes);
 	if (rc == 0)
-		account(r, piece, stage->item.ret_bytes, stage->item.ret_tier);
+		account(r, piece, stage->item.ret_bytes);
 	return rc == CAIRN_DAMAGED ? judge(r, rc) : rc;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------ */
 
-/* Asks for what comes next, so that it is read while llama.cpp takes what is here. Few at a time: reads that run side by
- * side also end together, and then nothing is left to read meanwhile. A hint; nothing depends on it. */
+/* Asks for what comes next, so that it is read while llama.cpp takes what is here. Few at a time: reads that run side
+ * by side also end together, and then nothing is left to read meanwhile. A hint; nothing depends on it. */
 static void ask_ahead(struct restore *r, size_t at, size_t *asked)
 {
-	for (; *asked < r->npieces && *asked < at + (getenv("CLL_A") ? (size_t)atoi(getenv("CLL_A")) : AHEAD); (*asked)++) {
-		struct cairn_chain chain = {0, &r->pieces[*asked].key, 1};
+	for (; *asked < r->npieces && *asked < at + AHEAD; (*asked)++) {
+		struct piece *piece = &r->pieces[*asked];
+		struct cairn_chain chain = {0, &piece->key, 1};
+		struct cairn_explanation where = {.size = sizeof where};
 
+		/* Once it is asked for, it is in memory when it is taken, and that is no answer. */
+		if (cairn_explain(r->llama->store, &r->space_id, &piece->key, 0, &where) == 0)
+			piece->tier = where.tier;
 		cairn_hint(r->llama->store, r->llama->space, &chain, CAIRN_HINT_RESUME);
 	}
 }
 
 static int load(struct restore *r)
 {
-	size_t asked = 0;double base=cllama_now_s();
+	size_t asked = 0;
 	int rc = 0;
 
 	for (size_t at = 0; at < r->npieces && rc == 0; at++) {
 		ask_ahead(r, at, &asked);
-		double t1=cllama_now_s();
 		rc = lease_one(r, &r->pieces[at]);
-		if(getenv("CLL_T")) fprintf(stderr,"   %zu took %.2f at %.2f\n",at,(cllama_now_s()-t1)*1e3, cllama_now_s()*1e3-(double)(long)(base*1e3));
 		if (rc == CAIRN_E_BUSY)
 			rc = copy_one(r, &r->pieces[at]);
 	}
@@ -207,10 +207,10 @@ static int plan(struct restore *r, const struct keys *keys, const cairn_llama_se
 	if (!r->pieces)
 		return cllama_fail(CAIRN_E_NOMEM, "out of memory");
 	for (size_t i = first; i < end; i++)
-		r->pieces[r->npieces++] = (struct piece){keys->blocks[i], (uint32_t)i * block, block, 0};
+		r->pieces[r->npieces++] = (struct piece){keys->blocks[i], (uint32_t)i * block, block, 0, 0};
 	if (wants_tail(session, common, matched, have, limit))
 		r->pieces[r->npieces++] =
-			(struct piece){session->tail_key, (uint32_t)matched, session->tail_tokens, CAIRN_ITEM_TAIL};
+			(struct piece){session->tail_key, (uint32_t)matched, session->tail_tokens, CAIRN_ITEM_TAIL, 0};
 	return 0;
 }
 
@@ -277,6 +277,7 @@ int cairn_llama_restore(cairn_llama *llama, llama_seq_id seq, const llama_token 
 	/* There must be a token left to decode. */
 	have = have < limit ? have : limit;
 	llama_memory_seq_rm(llama->memory, seq, have > 0 ? (llama_pos)have : -1, -1);
+	cairn_space_get_id(llama->space, &r.space_id);
 	r.reach = have;
 	ret_restored->tokens = have;
 	rc = cllama_keys_derive(llama, tokens, ntokens, &keys);

@@ -222,7 +222,7 @@ static int identity_copies(struct fsck *fsck, const uint8_t *bytes)
 /* 1: fsck->ident is what cairn.id says; 0: it is lost. */
 static int identity_read(struct fsck *fsck)
 {
-	char path[256];
+	char path[sizeof(fsck->path) + 16];
 	struct io *io;
 	uint64_t size = 0, free, all;
 	(void)snprintf(path, sizeof(path), "%s/cairn.id", fsck->path);

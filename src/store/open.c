@@ -500,18 +500,24 @@ static int away_keep(cairn *store)
 	           : 0;
 }
 
-/* Of decisions that all devices here missed nothing is known: what they could cover is not believed. */
+/* A device that missed decisions is believed as far as one that did not is here to tell, and has no hole in which they
+ * may have been. */
 static void missed_doubt(cairn *store)
 {
+	uint64_t doubt = UINT64_MAX;
 	int current = 0;
 	for (uint32_t i = 0; i < store->ndevices; i++)
-		current |= store->devices[i].flash && !(store->ident.device[i].flags & IDENT_DEVICE_MISSED);
-	for (uint32_t i = 0; i < store->ndevices && !current; i++)
-		if (store->devices[i].flash) {
+		if (store->devices[i].flash && !(store->ident.device[i].flags & IDENT_DEVICE_MISSED)) {
+			uint64_t through = flash_ledger(store->devices[i].flash)->doubt_through;
+			doubt = through < doubt ? through : doubt;
+			current = 1;
+		}
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash && (store->ident.device[i].flags & IDENT_DEVICE_MISSED)) {
 			struct ledger *ledger = flash_ledger(store->devices[i].flash);
-			ledger->doubt_through = UINT64_MAX;
-			store->stat.lost_sessions += ledger->sessions.used;
-			ledger->sessions.used = 0; /* any of them may have been forgotten */
+			ledger->doubt_through = doubt > ledger->doubt_through ? doubt : ledger->doubt_through;
+			store->stat.lost_sessions += current ? 0 : ledger->sessions.used;
+			ledger->sessions.used = current ? ledger->sessions.used : 0; /* any of them may have been forgotten */
 		}
 }
 

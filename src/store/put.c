@@ -164,7 +164,8 @@ static uint32_t parent_of(struct put_work *work, size_t index, int32_t *ret_stat
 		return parent;
 	/* A block whose head was refused in this very batch would be a chain with a hole. */
 	for (size_t i = index; i-- > 0;)
-		if (work->items[i].status < 0 && !memcmp(work->items[i].key.bytes, item->parent->bytes, 32)) {
+		if (work->items[i].status < 0 && work->items[i].status != CAIRN_E_CONFLICT &&
+		    !memcmp(work->items[i].key.bytes, item->parent->bytes, 32)) {
 			*ret_status = work->items[i].status;
 			return 0;
 		}
@@ -498,6 +499,8 @@ static int32_t durable_status(struct put_work *work, size_t index)
 			return item->status; /* after it was put: the drop, of it or of its chain's head, is what lasts */
 		if (memory.reason == CAIRN_WHY_EVICTED)
 			return err_set(CAIRN_E_FULL, "put: flash is too small: it had to make room for what came after this part");
+		if (!failed)
+			return err_set(CAIRN_E_FULL, "put: the part was gone again before it was durable: flash or catalog are too small");
 	}
 	return err_set(CAIRN_E_IO, "put: the flash device failed before the part was durable");
 }

@@ -138,6 +138,15 @@ static int carry_only(const struct flash *flash)
 	return flash->victim != UINT32_MAX && !clean_free_segments(flash);
 }
 
+/* Whether there is more in it than what was carried over, which would only be carried over once more. */
+static int open_evictable(const struct open_segment *open)
+{
+	for (uint32_t i = 0; i < open->nentries; i++)
+		if (!(open->entries[i].flags & FMT_PART_MOVED))
+			return 1;
+	return 0;
+}
+
 /* The open segment that takes this part next; NULL: one is being opened, or there is none (*ret_full). */
 static struct open_segment *open_for(struct flash *flash, const struct tier_req *req, int *ret_full)
 {
@@ -173,7 +182,7 @@ static struct open_segment *open_for(struct flash *flash, const struct tier_req 
 	else if (!moving && (flash->nothing_to_clean || flash_refused(flash))) {
 		/* Last resort: other tenants' open segments can be sealed, and then be cleaned. */
 		for (int i = 0; i < FLASH_OPEN && !moving; i++)
-			if (flash->open[i].segment != UINT32_MAX && flash->open[i].nentries) {
+			if (flash->open[i].segment != UINT32_MAX && open_evictable(&flash->open[i])) {
 				commit_close_segment(flash, (uint32_t)i);
 				moving = 1;
 			}

@@ -151,6 +151,21 @@ static void note_decision(struct ledger *ledger, uint64_t decision)
 		ledger->mark.u.mark.next_birth = decision + 1;
 }
 
+/* A drop of a space or a tenant takes its sessions too, also one whose save has failed and that nobody knows of. */
+static void sessions_drop(struct ledger *ledger, const struct ledger_record *drop)
+{
+	for (uint32_t i = 0; i < ledger->sessions.used && drop->u.drop.scope != LEDGER_DROP_KEY;) {
+		const struct ledger_record *session = &ledger->sessions.records[i];
+		int hit = drop->u.drop.scope == LEDGER_DROP_TENANT
+		              ? !memcmp(drop->u.drop.what, session->u.session.tenant, 32)
+		              : !memcmp(drop->u.drop.space, session->u.session.space, 32);
+		if (hit && session->u.session.decision <= drop->u.drop.decision)
+			table_remove(&ledger->sessions, i);
+		else
+			i++;
+	}
+}
+
 static int apply(struct ledger *ledger, const struct ledger_record *record)
 {
 	struct ledger_record *session;
@@ -167,6 +182,7 @@ static int apply(struct ledger *ledger, const struct ledger_record *record)
 		return 0;
 	case LEDGER_DROP:
 		note_decision(ledger, record->u.drop.decision);
+		sessions_drop(ledger, record);
 		if (record->u.drop.scope != LEDGER_DROP_KEY) /* few: merged; key drops are not searched, they may be many */
 			for (uint32_t i = 0; i < ledger->drops.used; i++)
 				if (same_drop(&ledger->drops.records[i], record)) {

@@ -273,6 +273,12 @@ void life_end(struct run *run, int crash)
 	sim_fail_at(run->world, 0, 0);
 }
 
+static void space_set(struct run *run, uint64_t free_bytes)
+{
+	sim_set_space(run->world, free_bytes);
+	run->free_bytes = free_bytes;
+}
+
 /* ---- devices that go and come, damage -------------------------------------------------------------------------- */
 
 static void device_leave(struct run *run, uint32_t device)
@@ -296,7 +302,7 @@ static void device_return(struct run *run, uint32_t device)
 		return;
 	run_note(run, "device %u comes back", device);
 	life_faults(run, 0);
-	sim_set_space(run->world, 1ull << 40);
+	space_set(run, 1ull << 40);
 	int error = run->maker.open(run->maker.arg, run->paths[device], IO_OPEN_CREATE, 1, &io);
 	uint8_t *pages = aligned_alloc(4096, run->away[device].length);
 	memcpy(pages, run->away[device].bytes, run->away[device].length);
@@ -460,7 +466,7 @@ void op_space(struct run *run)
 		return;
 	uint64_t free_bytes = percent(run, 50) ? 1ull << 40 : pick(run, 8) * (1ull << 20);
 	run_note(run, "%llu MiB are free", (unsigned long long)(free_bytes >> 20));
-	sim_set_space(run->world, free_bytes);
+	space_set(run, free_bytes);
 }
 
 void op_time(struct run *run)
@@ -479,7 +485,7 @@ void op_heal(struct run *run)
 		return;
 	run_note(run, "faults stop");
 	life_faults(run, 0);
-	sim_set_space(run->world, 1ull << 40);
+	space_set(run, 1ull << 40);
 	for (int second = 0; second < 12 && !run->dead; second++) {
 		sim_advance(run->world, 1000000000);
 		op_sync(run);
@@ -516,6 +522,11 @@ void life_limits(struct run *run)
 	if (!error && all - free_bytes > budget && !run->shrunk && !run->config.chaos)
 		run_fail(run, "the devices have %llu bytes, and may have %llu", (unsigned long long)(all - free_bytes),
 		         (unsigned long long)budget);
+	/* What the store does not take for segments is small. */
+	uint64_t least = run->config.free_floor_bytes < run->free_bytes ? run->config.free_floor_bytes : run->free_bytes;
+	if (!error && free_bytes + (256 << 10) < least)
+		run_fail(run, "%llu bytes are free, and %llu must stay so", (unsigned long long)free_bytes,
+		         (unsigned long long)least);
 }
 
 void life_done(struct run *run)

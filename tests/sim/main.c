@@ -114,7 +114,7 @@ int run_roomy(const struct run *run)
 	uint64_t least = UINT64_MAX;
 	for (uint32_t i = 0; i < run->config.ndevices; i++)
 		least = run->config.budget_bytes[i] < least ? run->config.budget_bytes[i] : least;
-	return run->put_bytes * 3 + (9ull << 20) < least && !run->config.full && run->config.catalog_bytes >= 1 << 20 &&
+	return run->put_bytes * 3 + (9ull << 20) < least && !run->config.full && !run->config.faults && run->config.catalog_bytes >= 1 << 20 &&
 	       run->nblocks < 4000 && !run->shrunk;
 }
 
@@ -167,6 +167,7 @@ struct run *run_start(uint64_t seed, int verbose, int trace, struct tally *tally
 	run.world = sim_new(seed);
 	run.maker = sim_maker(run.world);
 	sim_dead_fails(run.world, 1);
+	run.free_bytes = 1ull << 40;
 	if (trace)
 		sim_trace(run.world, stderr);
 	alarm(HANG_S);

@@ -213,7 +213,8 @@ static void flash_removed(struct run *run, struct block *block, uint32_t index, 
 	default:
 		run_fail(run, "block %u part %u left flash as \"%s\"", number, index, reason(why));
 	}
-	if ((why == CAIRN_WHY_EVICTED || why == CAIRN_WHY_ORPHAN) && !run->dead && session_keeps(run, block))
+	int optional = run->spaces[block->space].optional && index + 1u == block->nparts; /* may have come after the save */
+	if ((why == CAIRN_WHY_EVICTED || why == CAIRN_WHY_ORPHAN) && !run->dead && !optional && session_keeps(run, block))
 		run_fail(run, "block %u part %u of a kept session left flash as \"%s\"", number, index, reason(why));
 	part->must = 0;
 }
@@ -221,11 +222,18 @@ static void flash_removed(struct run *run, struct block *block, uint32_t index, 
 /* Gone from every tier: a match that holds it was broken. */
 static void part_lost(struct run *run, struct block *block, uint32_t index, uint32_t why)
 {
-	if ((why != CAIRN_WHY_EVICTED && why != CAIRN_WHY_ORPHAN) || run->dead)
+	int32_t number = (int32_t)block_number(run, block);
+	if (why != CAIRN_WHY_EVICTED && why != CAIRN_WHY_ORPHAN) {
+		/* Put again it is another part, and held and kept by nobody. */
+		session_block_dropped(run, number);
+		for (int m = 0; m < MATCHES; m++)
+			for (uint32_t i = 0; i < run->matches[m].nblocks; i++)
+				run->matches[m].dropped |= (uint32_t)(run->matches[m].blocks[i] == number) << i;
 		return;
-	for (int m = 0; m < MATCHES; m++)
+	}
+	for (int m = 0; m < MATCHES && !run->dead; m++)
 		for (uint32_t i = 0; run->matches[m].match && i < run->matches[m].nblocks; i++)
-			if (run->matches[m].blocks[i] == (int32_t)block_number(run, block) && !(run->matches[m].dropped >> i & 1) &&
+			if (run->matches[m].blocks[i] == number && !(run->matches[m].dropped >> i & 1) &&
 			    (run->matches[m].parts[i] >> index & 1) &&
 			    run_now(run) < run->matches[m].deadline_ns)
 				run_fail(run, "block %u part %u is held by a match, and left as \"%s\"", block_number(run, block),

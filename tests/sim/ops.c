@@ -76,6 +76,32 @@ static void batch_add(struct run *run, struct batch *batch, uint32_t number, uin
 	batch->items[i].bufs = batch->bufs[i];
 }
 
+/* Now and then through a queue, with a batch behind it that is cancelled. */
+static long batch_call(struct run *run, struct batch *batch, int is_put, uint32_t space, const struct cairn_call *call)
+{
+	struct cairn_space *handle = run->spaces[space].handle;
+	if (!percent(run, 10))
+		return is_put ? cairn_put(run->store, handle, batch->items, batch->n, call)
+		              : cairn_get(run->store, handle, batch->items, batch->n, call);
+	cairn_queue *queue;
+	struct cairn_completion done[2];
+	struct cairn_item other = {.status = 0};
+	if (cairn_queue_open(run->store, 2, &queue))
+		run_fail(run, "queue: %s", cairn_error_text());
+	int error = is_put ? cairn_put_submit(queue, handle, batch->items, batch->n, call, 7)
+	                   : cairn_get_submit(queue, handle, batch->items, batch->n, call, 7);
+	if (error || cairn_get_submit(queue, handle, &other, 1, NULL, 8) || cairn_cancel(queue, 8))
+		run_fail(run, "submit: %s", cairn_error_text());
+	long n = 0;
+	while (n < 2)
+		n += cairn_queue_wait(queue, done + n, (size_t)(2 - n), -1);
+	cairn_queue_close(queue);
+	int first = done[0].tag == 7 ? 0 : 1;
+	if (done[!first].tag != 8 || done[!first].result != CAIRN_E_CANCELED || other.status != CAIRN_E_CANCELED)
+		run_fail(run, "a batch was cancelled, and is not");
+	return done[first].result;
+}
+
 /* ---- put ------------------------------------------------------------------------------------------------------- */
 
 /* Whether a put may have failed so. */
@@ -154,7 +180,7 @@ static void put_batch(struct run *run, struct batch *batch, uint32_t space, uint
 	struct cairn_call call = {.size = sizeof(call), .timeout_ms = timeout_ms, .durability = durability,
 	                          .background = (uint32_t)percent(run, 10)};
 	run_begin(run);
-	long good = cairn_put(run->store, run->spaces[space].handle, batch->items, batch->n, &call);
+	long good = batch_call(run, batch, 1, space, &call);
 	run_end(run, "put");
 	long counted = 0;
 	if (run->readonly) {
@@ -288,7 +314,7 @@ static void get_batch(struct run *run, struct batch *batch, uint32_t space, uint
 {
 	struct cairn_call call = {.size = sizeof(call), .timeout_ms = timeout_ms, .background = (uint32_t)percent(run, 10)};
 	run_begin(run);
-	long good = cairn_get(run->store, run->spaces[space].handle, batch->items, batch->n, &call);
+	long good = batch_call(run, batch, 0, space, &call);
 	run_end(run, "get");
 	long counted = 0;
 	for (uint32_t i = 0; i < batch->n; i++) {

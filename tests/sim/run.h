@@ -140,6 +140,7 @@ struct run {
 	int doubted;            /* once all devices that were there had missed decisions */
 	int shaky;              /* damage was done, or reads failed while opening: what is missing may be */
 	int unsettled;          /* opening met failures: what is kept may not be marked */
+	uint64_t free_bytes;    /* of the file system when it was set last */
 	int unseen;             /* evictions of a close that nobody could see */
 	uint64_t trouble_ns;    /* until then failures are excused */
 	uint64_t put_bytes;     /* all that was ever put, rounded up: is there enough room? */

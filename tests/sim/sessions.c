@@ -161,7 +161,7 @@ static void save_durable(struct run *run, int32_t number)
 	for (uint32_t p = 0; p < block->nparts; p++) {
 		struct part *part = &block->parts[p];
 		if (!part->flash) {
-			if (part->memory)
+			if (part->memory && part->removed_op != run->op)
 				run_fail(run, "save: block %d part %u is in memory alone", number, p);
 			continue;
 		}
@@ -259,7 +259,11 @@ void op_save(struct run *run)
 		add(session, &saved);
 		return;
 	}
-	set(session, &saved);
+	/* Acknowledged by one device while another failed; which may be the one that stays when the first leaves. */
+	if (run->config.ndevices > 1 && run->config.away && run_troubled(run))
+		add(session, &saved);
+	else
+		set(session, &saved);
 	for (uint32_t i = 0; saved.durable && i < saved.nchain; i++)
 		save_durable(run, saved.chain[i]);
 	if (saved.durable && tail_block >= 0)

@@ -171,8 +171,8 @@ static void test_faults_flash__keeps_decisions_when_one_copy_of_ledger_is_lost(v
 }
 
 /* A group is on its way for long, while flushes come and go and a later group is flushed. Then the power goes: of the
- * first one what is torn is a miss, not damage, since no later group says that it was flushed; and what did not land of it
- * hides nothing that was said to be durable. */
+ * first one what is torn is a miss, not damage, since no later group says that it was flushed; and what did not land of
+ * it hides nothing that was said to be durable. */
 static void test_faults_flash__misses_when_group_was_torn_under_a_flush(void **state)
 {
 	(void)state;
@@ -207,6 +207,39 @@ static void test_faults_flash__misses_when_group_was_torn_under_a_flush(void **s
 		world_done(&world);
 	}
 	assert_true(missed);
+}
+
+/* A flush fails, and what it should have covered can be read until the power goes, as Linux does it. The process dies
+ * first: what the next one finds, and says is durable, is. */
+static void test_faults_flash__makes_durable_what_a_failed_flush_left_behind(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 100; seed <= 150; seed++) {
+		struct world world;
+		world_init(&world, seed, 16 * MIB, 8 * MIB);
+		cairn *store = world_open(&world);
+		cairn_space *space = space_named(store, NULL, "m");
+		cairn_key key = key_at(2, 0), gone = key_at(1, 2);
+		put_chain(store, space, 1, 0, 3, 10000, CAIRN_DURABLE_FLASH);
+		put_good(store, space, &key, NULL, 20000, CAIRN_DURABLE_NONE);
+		world_run(&world, store, 2); /* written */
+		struct sim_faults faults = {.flush_error_ppm = 1000000};
+		sim_set_faults(world.sim, NULL, &faults);
+		assert_int_equal(cairn_drop(store, space, &gone, 1), CAIRN_E_IO);
+		faults.flush_error_ppm = 0;
+		sim_set_faults(world.sim, NULL, &faults);
+		store = world_reopen_dead(&world, store, 0);
+		space = space_named(store, NULL, "m");
+		int status = put_status(store, space, &key, NULL, 20000, CAIRN_DURABLE_FLASH);
+		assert_true(status == CAIRN_OK || status == CAIRN_EXISTED);
+		store = world_reopen_dead(&world, store, 1);
+		space = space_named(store, NULL, "m");
+		assert_int_equal(get_status(store, space, &key, 20000), CAIRN_OK);
+		assert_int_equal(stat_of(store).doubtful_parts, 0);
+		assert_true(match_tokens(store, space, 1, 3) >= 32);
+		store_abandon(store);
+		world_done(&world);
+	}
 }
 
 /* Writes fail here and there while the device turns over: what is pinned stays. */
@@ -290,6 +323,7 @@ int main(void)
 		cmocka_unit_test(test_faults_flash__knows_end_of_segment_when_opened_again),
 		cmocka_unit_test(test_faults_flash__keeps_decisions_when_one_copy_of_ledger_is_lost),
 		cmocka_unit_test(test_faults_flash__misses_when_group_was_torn_under_a_flush),
+		cmocka_unit_test(test_faults_flash__makes_durable_what_a_failed_flush_left_behind),
 		cmocka_unit_test(test_faults_flash__keeps_pinned_when_carrying_over_fails),
 		cmocka_unit_test(test_faults_flash__stays_in_budget_when_it_turns_over),
 	};

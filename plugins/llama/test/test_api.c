@@ -193,6 +193,37 @@ static void test_have(void)
 	llama_free(ctx);
 }
 
+/* Everything that may be leased is leased by others: blocks come as copies. */
+static void test_no_lease(void)
+{
+	enum { LEASES_MAX = 64 };
+	struct llama_context_params params = params_of(2048, 2);
+	struct llama_context *ctx = context(&params);
+	struct cairn_llama_restored restored;
+	cairn_lease *leases[LEASES_MAX];
+	cairn_llama *llama;
+	struct keys keys;
+	size_t n = 0;
+	int rc = 0;
+
+	CHECK(bind(ctx, &params, &llama) == 0);
+	CHECK(cllama_keys_derive(llama, tokens, 512, &keys) == 0);
+	while (n < LEASES_MAX && rc == 0) {
+		struct cairn_item item = {.key = keys.blocks[n % 2]};
+
+		rc = cairn_lease_take(store, llama->space, &item, NULL, &leases[n]);
+		n += rc == 0;
+	}
+	CHECK(rc == CAIRN_E_BUSY && n >= 2);
+	CHECK(cairn_llama_restore(llama, 0, tokens, TOKENS, 0, NULL, &restored) == 0);
+	CHECK(restored.tokens == 512 && restored.blocks == 2 && restored.lost == 0);
+	while (n > 0)
+		cairn_lease_release(store, leases[--n]);
+	cllama_keys_done(&keys);
+	cairn_llama_close(llama);
+	llama_free(ctx);
+}
+
 static void test_sessions(void)
 {
 	struct llama_context_params params = params_of(2048, 2);
@@ -339,6 +370,7 @@ int main(int argc, char **argv)
 	test_refusals();
 	test_order();
 	test_have();
+	test_no_lease();
 	test_sessions();
 	test_small_context();
 	test_shapes();

@@ -68,7 +68,7 @@ ci() {
 tools/setup.sh
 case ${1:-} in
 check) check ;;
-ci) ci 1000 10 1800 0 ;;
+ci) ci 1000 10 1800 12 ;;
 full)
     export CAIRN_FULL=1
     ci 50000 600 36000 600

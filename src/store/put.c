@@ -500,7 +500,8 @@ static int32_t durable_status(struct put_work *work, size_t index)
 		if (memory.reason == CAIRN_WHY_EVICTED)
 			return err_set(CAIRN_E_FULL, "put: flash is too small: it had to make room for what came after this part");
 		if (!failed)
-			return err_set(CAIRN_E_FULL, "put: the part was gone again before it was durable: flash or catalog are too small");
+			return err_set(CAIRN_E_FULL,
+			               "put: the part was gone again before it was durable: flash or catalog are too small");
 	}
 	return err_set(CAIRN_E_IO, "put: the flash device failed before the part was durable");
 }

@@ -328,6 +328,20 @@ static int payload_good(struct flash *flash, const struct loose *loose)
 	                            entry->codec, digest_xxh3(flash->bounce, entry->stored_length, 0)) == stored;
 }
 
+/* Whether the bounce buffer holds the index that the part was found by. */
+static int index_same(struct flash *flash, const struct loose *loose)
+{
+	struct fmt_group group;
+	struct fmt_entry *entries = mem_array(FMT_GROUP_ENTRIES_MAX, sizeof(*entries));
+	int same = entries &&
+	           segment_group_decode(flash->bounce, loose->index_pages, flash->segment_pages,
+	                                flash->ledger.segments[loose->segment].salt, &group, entries,
+	                                FMT_GROUP_ENTRIES_MAX) == FMT_OK &&
+	           group.sequence == loose->sequence;
+	mem_free(entries);
+	return same;
+}
+
 /* Writes a part that nobody knew to be flushed once more, from the bounce buffer, and its group's index: what is read
  * may be what a failed flush left behind, which no later flush makes durable. 0 or -errno. */
 static int loose_again(struct flash *flash, const struct loose *loose, int index_too)
@@ -338,6 +352,9 @@ static int loose_again(struct flash *flash, const struct loose *loose, int index
 	                                   flash_offset(flash, loose->segment, loose->entry.page));
 	if (!error && index_too)
 		error = device_read(flash, flash->bounce, (uint64_t)loose->index_pages * FMT_PAGE, at);
+	/* It need not be what was read before: pages that a flush gave up leave the cache when they like. */
+	if (!error && index_too && !index_same(flash, loose))
+		return -EBADMSG;
 	if (!error && index_too)
 		error = flash->io->ops->pwrite(flash->io, flash->bounce, (uint64_t)loose->index_pages * FMT_PAGE, at);
 	return error;
@@ -353,7 +370,14 @@ static int report_loose(struct flash *flash)
 		const struct segment *segment = &flash->segments[loose->segment];
 		int unsure = (!clean && loose->sequence > flash->flushed_through) ||
 		             (segment->state == SEGMENT_SEALED && !segment->footer);
-		if (unsure && !payload_good(flash, loose)) {
+		int good = !unsure || payload_good(flash, loose);
+		if (good && unsure && !flash->readonly) {
+			error = loose_again(flash, loose, loose->sequence != again);
+			good = error != -EBADMSG;
+			error = good ? error : 0;
+			again = good ? loose->sequence : again;
+		}
+		if (!good) {
 			flash->recovery.bad_payloads++;
 			/* Later groups will say that all before them is flushed: its footer must name the good parts first. */
 			for (uint32_t o = 0; o < FLASH_OPEN; o++)
@@ -362,10 +386,6 @@ static int report_loose(struct flash *flash)
 					commit_close_segment(flash, o);
 				}
 			continue;
-		}
-		if (unsure && !flash->readonly) {
-			error = loose_again(flash, loose, loose->sequence != again);
-			again = loose->sequence;
 		}
 		struct open_segment *open = commit_open_find(flash, loose->segment);
 		if (report(flash, &loose->entry, loose->segment) && open && open->nentries < flash->entries_max)

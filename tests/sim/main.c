@@ -114,8 +114,8 @@ int run_roomy(const struct run *run)
 	uint64_t least = UINT64_MAX;
 	for (uint32_t i = 0; i < run->config.ndevices; i++)
 		least = run->config.budget_bytes[i] < least ? run->config.budget_bytes[i] : least;
-	return run->put_bytes * 3 + (9ull << 20) < least && !run->config.full && !run->config.faults && run->config.catalog_bytes >= 1 << 20 &&
-	       run->nblocks < 4000 && !run->shrunk;
+	return run->put_bytes * 3 + (9ull << 20) < least && !run->config.full && !run->config.faults &&
+	       run->config.catalog_bytes >= 1 << 20 && run->nblocks < 4000 && !run->shrunk;
 }
 
 static void step(struct run *run)

@@ -158,7 +158,8 @@ static void ledger_body_add(const struct ledger_record *record, struct bytes_wri
 		bytes_add(w, record->u.session.manifest, 32);
 		bytes_add8(w, record->u.session.pinned != 0);
 		bytes_add8(w, record->u.session.closed != 0);
-		ledger_zeros_add(w, 6);
+		bytes_add16(w, (uint16_t)(record->u.session.manifest_birth >> 32));
+		bytes_add32(w, (uint32_t)record->u.session.manifest_birth);
 		break;
 	case LEDGER_FORGET:
 		bytes_add64(w, record->u.forget.decision);
@@ -252,6 +253,8 @@ static void ledger_body_take(struct bytes_reader *r, uint32_t length, struct led
 		ledger_bytes_take(r, record->u.session.manifest, 32);
 		record->u.session.pinned = bytes_take8(r) != 0;
 		record->u.session.closed = bytes_take8(r) != 0;
+		record->u.session.manifest_birth = (uint64_t)bytes_take16(r) << 32;
+		record->u.session.manifest_birth |= bytes_take32(r);
 		break;
 	case LEDGER_FORGET:
 		record->u.forget.decision = bytes_take64(r);

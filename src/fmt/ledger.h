@@ -87,6 +87,7 @@ struct ledger_record {
 			uint8_t space[32];
 			uint8_t manifest[32]; /* key of the manifest part */
 			uint64_t epoch, saved_at_s, expires_at_s, bytes;
+			uint64_t manifest_birth; /* of the manifest part, 48 bits; 0: any */
 			uint8_t pinned;
 			uint8_t closed;
 		} session;

@@ -68,7 +68,7 @@ static int take_drops(cairn *store, struct ledger *to, const struct ledger *from
 {
 	for (uint32_t i = 0; i < from->drops.used; i++) {
 		struct ledger_record drop = from->drops.records[i];
-		if (drop.u.drop.decision <= after)
+		if (drop.u.drop.decision <= after || ledger_drop_is_doubt(&drop))
 			continue;
 		/* Here it was decided only now: it stays until every segment of this device began later. */
 		drop.u.drop.sequence = to->mark.u.mark.group_epoch << 32 | UINT32_MAX;
@@ -83,7 +83,8 @@ static int take_drops(cairn *store, struct ledger *to, const struct ledger *from
 /* Sessions of all devices together: one that is missing somewhere was saved while that one was away. Only a device
  * that is known to have missed what was forgotten (IDENT_DEVICE_MISSED), or whose ledger has a hole in which that may
  * have been, is not believed against one that has not. */
-static int take_sessions(cairn *store, struct ledger *to, int to_missed, const struct ledger *from, int from_missed)
+static int take_sessions(cairn *store, struct ledger *to, int to_missed, const struct ledger *from, int from_missed,
+                         int believed)
 {
 	for (uint32_t i = 0; to_missed && !from_missed && i < to->sessions.used;) {
 		struct ledger_record session = to->sessions.records[i];
@@ -98,7 +99,7 @@ static int take_sessions(cairn *store, struct ledger *to, int to_missed, const s
 		if (error)
 			return error;
 	}
-	for (uint32_t i = 0; i < from->sessions.used && !(from_missed && !to_missed); i++) {
+	for (uint32_t i = 0; i < from->sessions.used && !(from_missed && believed); i++) {
 		const struct ledger_record *session = &from->sessions.records[i];
 		const struct ledger_record *have = session_of(to, session->u.session.id);
 		if (have && have->u.session.decision >= session->u.session.decision)
@@ -142,6 +143,9 @@ static int missed_some(const cairn *store, uint32_t device)
 int reconcile(cairn *store)
 {
 	struct ledger *best = authority_of(store);
+	int believed = 0; /* one that missed nothing is here */
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		believed |= ledger_of(store, i) && !missed_some(store, i) && !ledger_of(store, i)->doubt_through;
 	for (uint32_t i = 0; i < store->ndevices; i++) {
 		struct ledger *ledger = ledger_of(store, i);
 		if (!ledger)
@@ -159,7 +163,7 @@ int reconcile(cairn *store)
 			if (!error)
 				error = take_spaces(store, ledger, other);
 			if (!error)
-				error = take_sessions(store, ledger, missed || doubt, other, missed_some(store, j) || !whole);
+				error = take_sessions(store, ledger, missed || doubt, other, missed_some(store, j) || !whole, believed);
 			if (error)
 				return error;
 			/* Drops that the other has forgotten since: its segments no longer needed them; ours may. */

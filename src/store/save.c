@@ -214,6 +214,25 @@ static int save_manifest(struct save_work *work, uint64_t epoch, uint64_t saved_
 	return error;
 }
 
+/* The record was given to the ledgers, and is not known to be in them: what it would have replaced is given again, so
+ * that it does not come out of them later. And nothing names its manifest. */
+static void save_revoke(struct save_work *work, const struct ledger_record *record)
+{
+	cairn *store = work->store;
+	const struct saved *before = session_find(store, work->id);
+	struct ledger_record again = {.type = LEDGER_FORGET};
+	uint32_t entry = session_manifest(store, &(struct saved){.record = *record});
+	if (entry)
+		entry_remove(store, entry, CAIRN_WHY_EXPIRED);
+	memcpy(again.u.forget.id, work->id, 32);
+	again.u.forget.decision = record->u.session.decision;
+	if (before) {
+		again = before->record;
+		again.u.session.decision = store->next_birth++;
+	}
+	(void)store_decide(store, &again);
+}
+
 static int save_publish(struct save_work *work)
 {
 	cairn *store = work->store;
@@ -236,11 +255,11 @@ static int save_publish(struct save_work *work)
 	record.u.session.expires_at_s = save->ttl_s ? now + save->ttl_s : 0;
 	record.u.session.bytes = work->bytes;
 	record.u.session.pinned = save->pin != 0;
+	uint32_t manifest = session_manifest(store, &(struct saved){.record = record});
+	record.u.session.manifest_birth = manifest ? catalog_birth(catalog_at(store->catalog, manifest)) : 0;
 	error = store_decide(store, &record);
-	if (error) { /* a manifest that nothing names */
-		uint32_t entry = session_manifest(store, &(struct saved){.record = record});
-		if (entry)
-			entry_remove(store, entry, CAIRN_WHY_EXPIRED);
+	if (error) {
+		save_revoke(work, &record);
 		return error;
 	}
 	/* Published. What it replaced goes. */

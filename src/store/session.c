@@ -56,7 +56,11 @@ uint32_t session_manifest(cairn *store, const struct saved *saved)
 	key_manifest_space(saved->record.u.session.tenant, id);
 	const struct cairn_space *space = store_space_by_id(store, id, 0);
 	uint32_t entry = space ? catalog_find(store->catalog, space->number, saved->record.u.session.manifest, 0) : 0;
-	return entry && !(catalog_at(store->catalog, entry)->flags & CATALOG_GHOST) ? entry : 0;
+	if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
+		return 0;
+	/* Epochs begin anew when a session was forgotten, and so do keys: what is found may be of the one before. */
+	uint64_t birth = saved->record.u.session.manifest_birth;
+	return !birth || birth == catalog_birth(catalog_at(store->catalog, entry)) ? entry : 0;
 }
 
 int session_load(cairn *store, const struct ledger_record *record)
@@ -320,8 +324,11 @@ void session_mark_kept(cairn *store)
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		int named = 0;
 		for (struct list *node = store->sessions.next; node != &store->sessions && (e->flags & CATALOG_MANIFEST);
-		     node = node->next)
-			named |= !memcmp(LIST_OF(node, struct saved, link)->record.u.session.manifest, e->prefix, 16);
+		     node = node->next) {
+			const struct ledger_record *record = &LIST_OF(node, struct saved, link)->record;
+			uint64_t birth = record->u.session.manifest_birth;
+			named |= !memcmp(record->u.session.manifest, e->prefix, 16) && (!birth || birth == catalog_birth(e));
+		}
 		if ((e->flags & CATALOG_MANIFEST) && !named)
 			entry_remove(store, entry, CAIRN_WHY_EXPIRED);
 	}

@@ -723,6 +723,12 @@ static int drop_order(const void *left, const void *right)
 	return a->u.drop.decision > b->u.drop.decision ? -1 : a->u.drop.decision < b->u.drop.decision;
 }
 
+int ledger_drop_is_doubt(const struct ledger_record *drop)
+{
+	static const uint8_t none[16];
+	return drop->u.drop.scope == LEDGER_DROP_TENANT && !memcmp(drop->u.drop.what + 16, none, 16);
+}
+
 void ledger_index_drops(struct ledger *ledger)
 {
 	if (ledger->drops.used)
@@ -784,7 +790,7 @@ void ledger_forget_covered(struct ledger *ledger)
 			i++;
 			continue;
 		}
-		if (drop->u.drop.decision > ledger->mark.u.mark.dropped_through)
+		if (drop->u.drop.decision > ledger->mark.u.mark.dropped_through && !ledger_drop_is_doubt(drop))
 			ledger->mark.u.mark.dropped_through = drop->u.drop.decision;
 		table_remove(&ledger->drops, i);
 	}

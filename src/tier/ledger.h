@@ -99,6 +99,9 @@ void ledger_failed(struct ledger *ledger);
 /* The same at once, for opening and closing: add what was gathered, write, flush. 0 or -errno. */
 int ledger_commit(struct ledger *ledger);
 
+/* Whether a drop was nobody's decision, but keeps what is doubtful on this device from coming back: it names the half
+ * of the tenant's digest that segments know, and concerns no other device. */
+int ledger_drop_is_doubt(const struct ledger_record *drop);
 /* Whether a drop in the table covers a part. Call ledger_index_drops once before many calls. */
 void ledger_index_drops(struct ledger *ledger);
 int ledger_dropped(const struct ledger *ledger, const uint8_t space[32], const uint8_t tenant[16],

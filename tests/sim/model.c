@@ -312,6 +312,8 @@ void model_opened(struct run *run)
 	for (uint32_t b = 0; b < run->nblocks; b++)
 		for (uint32_t i = 0; i < run->blocks[b].nparts; i++) {
 			struct part *part = &run->blocks[b].parts[i];
+			if (run->shaky) /* an older copy serves where the newer one is damaged */
+				part->must_version = -1;
 			if (!part->must || part->flash)
 				continue;
 			if (run->gone)

@@ -66,6 +66,7 @@ struct space {
 struct saved {
 	uint64_t tokens, state_seed;
 	uint64_t expires_low_s, expires_high_s; /* 0: never; the store took the time within the call */
+	uint64_t expires_ns;   /* the same on the clock that is never set back, at the earliest */
 	uint32_t state_bytes, nchain;
 	int32_t chain[PATH], tail; /* blocks; tail -1: none */
 	uint8_t space, pinned, durable;

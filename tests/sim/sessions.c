@@ -25,7 +25,7 @@ static void tick(struct run *run, struct session *session)
 {
 	for (uint32_t i = 0; i < session->n; i++) {
 		struct saved *saved = &session->may[i];
-		if (saved->expires_low_s && run_wall(run) >= saved->expires_low_s)
+		if (saved->expires_low_s && (run_wall(run) >= saved->expires_low_s || run_now(run) >= saved->expires_ns))
 			saved->expired = 1;
 	}
 }
@@ -252,6 +252,7 @@ void op_save(struct run *run)
 	}
 	saved.expires_low_s = ttl_s ? run->op_wall_s + ttl_s : 0;
 	saved.expires_high_s = ttl_s ? run_wall(run) + ttl_s : 0;
+	saved.expires_ns = run->op_ns + (ttl_s - (ttl_s > 0)) * 1000000000ull;
 	if (error) {
 		if (!save_excused(run, error, &saved, saved.pinned || ttl_s))
 			run_fail(run, "save: session %u: %s: %s", index, cairn_status_name(error), cairn_error_text());
@@ -403,6 +404,7 @@ void op_pin(struct run *run)
 	saved.pinned = (uint8_t)pin;
 	saved.expires_low_s = ttl_s ? run->op_wall_s + ttl_s : 0;
 	saved.expires_high_s = ttl_s ? run_wall(run) + ttl_s : 0;
+	saved.expires_ns = run->op_ns + (ttl_s - (ttl_s > 0)) * 1000000000ull;
 	saved.expired = 0;
 	if (run->readonly)
 		return error == CAIRN_E_RDONLY ? (void)0 : run_fail(run, "pin in a store that is open read-only: %d", error);

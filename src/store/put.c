@@ -445,19 +445,22 @@ static void put_publish(struct put_work *work, size_t index)
 	slot_release(store, slot);
 }
 
-/* The key and group of an entry that is in memory but was not written down by its put. */
-static int write_existing(struct put_work *work, size_t index)
+/* Writes an entry down that is in memory but was not written by its put. */
+static void existing_down(struct put_work *work, size_t index)
 {
 	cairn *store = work->store;
 	struct cairn_item *item = &work->items[index];
 	uint32_t entry = catalog_find(store->catalog, work->space->number, item->key.bytes, item->part);
 	if (!entry)
-		return 0;
+		return;
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	if (!e->slot || (e->flags & CATALOG_FLASH) || memory_slot(store->memory, e->slot)->state != MEMORY_READY ||
 	    memory_slot(store->memory, e->slot)->dirty)
-		return 0;
-	return write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+		return;
+	int error =
+		write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+	if (error && error != CAIRN_E_CANCELED)
+		work->write[index] = error;
 }
 
 static void writes_abandon(struct put_work *work)
@@ -519,9 +522,7 @@ static void put_durable(struct put_work *work)
 		int again = 0;
 		for (size_t i = 0; i < work->n && !error; i++)
 			if (work->step[i] == PUT_STORED && (round || work->items[i].status == CAIRN_EXISTED)) {
-				int started = write_existing(work, i);
-				if (started && started != CAIRN_E_CANCELED)
-					work->write[i] = started;
+				existing_down(work, i);
 				again |= work->write[i] == PUT_PENDING;
 			}
 		if (round && !again)
@@ -575,8 +576,12 @@ static void put_batch(struct put_work *work)
 			status = put_begin(work, i);
 		}
 		work->items[i].status = status;
-		if (status == CAIRN_EXISTED)
-			work->step[i] = PUT_STORED;
+		if (status != CAIRN_EXISTED)
+			continue;
+		work->step[i] = PUT_STORED;
+		/* In memory alone: on its way down before what follows makes room, for it would go, and its block with it. */
+		if (work->call->durability == CAIRN_DURABLE_FLASH && store_has_flash(store))
+			existing_down(work, i);
 	}
 	pthread_mutex_unlock(&store->lock);
 	for (size_t i = copied; i < work->n; i++)

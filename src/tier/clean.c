@@ -72,8 +72,11 @@ static void floor_check(struct flash *flash)
 	flash->grow_room = now < flash->grow_after_ns ? 0 : (uint32_t)(room < UINT32_MAX ? room : UINT32_MAX);
 }
 
+/* Asked right before growing: others, our own devices too, may have taken the room since. */
 int clean_may_grow(struct flash *flash)
 {
+	flash->floor_check_ns = 0;
+	floor_check(flash);
 	return flash->grow_room > 0;
 }
 
@@ -134,11 +137,22 @@ static int victim_stays(struct flash *flash)
 	return keep > flash->label.segment_bytes / 8 * 7;
 }
 
+/* So many victims, one after the other, whose parts that must stay went into the next: all is as dense as it gets. */
+static uint32_t rounds_max(const struct flash *flash)
+{
+	return 2 * flash->backed + 2;
+}
+
 static int victim_choose(struct flash *flash)
 {
 	uint64_t now = flash_now(flash);
-	if (flash->nothing_to_clean && now < flash->search_again_ns)
+	int in_vain = flash->kept_rounds > rounds_max(flash);
+	if ((flash->nothing_to_clean || in_vain) && now < flash->search_again_ns) {
+		flash->nothing_to_clean = 1;
 		return 0;
+	}
+	if (in_vain)
+		flash->kept_rounds = 0; /* leases, sessions and drops change what must stay */
 	size_t n = 0;
 	for (uint32_t i = 0; i < flash->nsegments; i++) {
 		if (flash->victim_punch && flash->segments[i].state == SEGMENT_FREE && flash->segments[i].backed &&
@@ -177,6 +191,7 @@ static int victim_choose(struct flash *flash)
 		entries = 0;
 	flash->victim_entries = (uint32_t)entries;
 	flash->victim_next = 0;
+	flash->victim_kept = 0;
 	flash->carrying = 0;
 	flash->bounce_used = 0;
 	flash_segment_set(flash, victim, SEGMENT_CLEANING);
@@ -265,6 +280,7 @@ static int carry_start(struct flash *flash, const struct fmt_entry *entry, uint3
 	carry->req.ticket = UINT64_MAX; /* no sync waits for it */
 	carry->old_page = old_page;
 	carry->must = (uint8_t)must;
+	flash->victim_kept |= (uint32_t)must;
 	carry->state = 1;
 	flash->carrying++;
 	flash->bounce_used += bytes;
@@ -317,6 +333,9 @@ int clean_step(struct flash *flash)
 	flash->host->lost(flash->host->arg, flash->device, flash_page(flash, victim, 0), flash_page(flash, victim + 1, 0),
 	                  CAIRN_WHY_DAMAGED);
 	flash_segment_set(flash, victim, SEGMENT_FREE);
+	flash->kept_rounds = flash->victim_kept ? flash->kept_rounds + 1 : 0;
+	if (flash->kept_rounds > rounds_max(flash))
+		flash->search_again_ns = flash_now(flash) + SEARCH_AGAIN_NS;
 	spared_forget(flash);
 	/* Not waited for, and not missed where the ledger has no room now: until the next life is in the ledger its parts
 	 * could come back after a crash, whole and undropped. */

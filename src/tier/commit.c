@@ -405,6 +405,8 @@ int commit_groups(struct flash *flash)
 		}
 		if (!open)
 			break;
+		if (!(first->entry.flags & FMT_PART_MOVED))
+			flash->kept_rounds = 0;
 		uint32_t payload = group_fill(group, open, queue);
 		check(group->head.nentries > 0);
 		group_submit(group, open, payload);

@@ -192,6 +192,8 @@ struct flash {
 	uint32_t carrying;
 	struct evict_budget carry_budget;
 	uint32_t victim_punch;     /* give its blocks back instead of using it again */
+	uint32_t victim_kept;      /* some of it had to be carried over */
+	uint32_t kept_rounds;      /* victims like that, one after the other, since anything new was written */
 	uint32_t nothing_to_clean; /* the last search found no victim */
 	uint64_t search_again_ns;
 	uint32_t *candidates;      /* nsegments: scratch of the search */

@@ -130,7 +130,7 @@ keep_and_kill() {
     "$program" keep --store "$work/store" --session "demo-$tokens" --tokens "$tokens" --seed "$tokens" \
         "${options[@]}" --model "$MODEL" --json >"$saved" &
     keeper=$!
-    until grep -q '^stored$' "$saved"; do
+    until grep -qs '^stored$' "$saved"; do
         kill -0 "$keeper" 2>/dev/null || fail "keep of $tokens tokens ended before it had saved its session"
         sleep 0.1
     done

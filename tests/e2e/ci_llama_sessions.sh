@@ -32,7 +32,7 @@ keep() {
     shift 3
     "$demo" sessions --model "$model" --store "$store" --threads 1 --predict 8 "$@" >"$out" 2>"$work/log" &
     keeper=$!
-    until grep -q '^stored$' "$out"; do
+    until grep -qs '^stored$' "$out"; do
         kill -0 "$keeper" 2>/dev/null || fail "sessions were not saved: $(tail -n 1 "$work/log")"
         sleep 0.1
     done

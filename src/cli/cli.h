@@ -88,6 +88,9 @@ int args_session(const char *name, struct cairn_session_name *ret_name);
 int say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same; returns CLI_NOT. */
 int say_not(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A device of the open store that is not there: the next line of an error says so, or else say_gone_end does. */
+void say_gone_device(const char *path);
+void say_gone_end(void);
 /* One line on stdout, but not with --quiet or --json. */
 void say_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

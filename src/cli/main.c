@@ -85,12 +85,13 @@ static int main_run(int argc, char **argv)
 	return verb ? args_run(verb, argc - 1, argv + 1) : main_unknown(argv[1]);
 }
 
-/* A closed standard stream's number would be a store's next file, and words meant for people would go into it. */
+/* A closed standard stream's number would be a store's next file, and words meant for people would go into it. What is
+ * opened in its place refuses what the stream is for, as a closed one does; but words of errors go nowhere. */
 static void main_streams(void)
 {
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-			(void)!open("/dev/null", fd ? O_WRONLY : O_RDONLY);
+			(void)!open("/dev/null", fd == 1 ? O_RDONLY : O_WRONLY);
 }
 
 int main(int argc, char **argv)

@@ -30,7 +30,6 @@ static uint64_t open_segment_bytes(void)
 	return segment;
 }
 
-/* What lies on a device that is away looks like what was never there: say so, once. */
 static void open_say_gone(cairn *store)
 {
 	struct cairn_stat *stat = calloc(1, sizeof *stat);
@@ -41,8 +40,7 @@ static void open_say_gone(cairn *store)
 	if (!cairn_stat(store, stat))
 		for (uint32_t i = 0; i < stat->ndevices; i++)
 			if (stat->device[i].state == 2)
-				fprintf(stderr, "cairn: the flash device %s is gone: what lies on it is missing until it is back\n",
-				        stat->device[i].path);
+				say_gone_device(stat->device[i].path);
 	free(stat);
 }
 
@@ -84,6 +82,7 @@ int open_close(cairn *store, int status)
 {
 	int closed = cairn_close(store);
 
+	say_gone_end();
 	if (closed && status != CLI_ERROR)
 		return say_error("%s", cairn_error_text());
 	return status;
@@ -307,9 +306,7 @@ int open_session(cairn *store, const struct cairn_session_name *name, cairn_sess
 	if (status == CAIRN_E_NOENT)
 		return open_session_missing(store, name);
 	if (status == CAIRN_DAMAGED || status == CAIRN_MISS)
-		return say_not(
-			"the session \"%s\" is damaged: its manifest can not be read; put or save it again, and see cairn"
-			" fsck",
-			say_name(name->name));
+		return say_not("the session \"%s\" can not be read: %s; put or save it again, and see cairn fsck",
+		               say_name(name->name), cairn_error_text());
 	return status ? say_error("%s", cairn_error_text()) : 0;
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -158,6 +159,17 @@ static int put_fill(struct file_mover *mover, struct file_slot *slot)
 	return length > 0;
 }
 
+/* Writing past a limit on the size of files looks like a device that fails. */
+static const char *put_limit_hint(void)
+{
+	static char hint[64];
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(hint, sizeof hint, " (ulimit -f lets no file grow past %s)", say_size(limit.rlim_cur));
+	return hint;
+}
+
 /* Waits for a slot's blocks and looks at each. */
 static int put_settle(struct file_mover *mover, uint32_t index)
 {
@@ -168,8 +180,9 @@ static int put_settle(struct file_mover *mover, uint32_t index)
 		const struct cairn_item *item = &slot->items[i];
 		if (item->status != CAIRN_OK && item->status != CAIRN_EXISTED)
 			return say_stopped ? CLI_ERROR
-			                   : say_error("block %" PRIu64 " of %s: %s; nothing was saved", slot->first + i, put.file,
-			                               mover->why[0] ? mover->why : cairn_status_text(item->status));
+			                   : say_error("block %" PRIu64 " of %s: %s%s; nothing was saved", slot->first + i,
+			                               put.file, mover->why[0] ? mover->why : cairn_status_text(item->status),
+			                               put_limit_hint());
 		put.existed += item->status == CAIRN_EXISTED;
 	}
 	slot->count = 0;

@@ -21,6 +21,7 @@ enum { SAY_TEXTS = 8, SAY_BYTES = 1100, SAY_NAME_SHOWN = 255 };
 
 struct cli cli;
 volatile int say_stopped;
+static char say_gone[300]; /* what of the open store is not there, until somebody was told */
 
 static char *say_text(void)
 {
@@ -37,7 +38,25 @@ static void say_failed(const char *format, va_list arguments)
 	fflush(stdout);
 	fprintf(stderr, "cairn%s%s: ", cli.verb ? " " : "", cli.verb ? cli.verb->name : "");
 	vfprintf(stderr, format, arguments);
+	if (*say_gone) /* what lies there looks like what was never there */
+		fprintf(stderr, "; %s", say_gone);
+	*say_gone = 0;
 	fputc('\n', stderr);
+}
+
+void say_gone_device(const char *path)
+{
+	if (*say_gone)
+		snprintf(say_gone, sizeof say_gone, "flash devices are gone (cairn stat tells which)");
+	else
+		snprintf(say_gone, sizeof say_gone, "the flash device %s is gone", path);
+}
+
+void say_gone_end(void)
+{
+	if (*say_gone)
+		fprintf(stderr, "cairn: %s: what lies there is missing until it is back\n", say_gone);
+	*say_gone = 0;
 }
 
 int say_error(const char *format, ...)

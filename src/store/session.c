@@ -268,7 +268,9 @@ static int session_read(cairn *store, const uint8_t id[32], cairn_session **ret_
 	struct saved saved = *found;
 	uint32_t entry = session_manifest(store, found);
 	if (!entry)
-		return err_set(CAIRN_DAMAGED, "the session's manifest is gone: its device is missing, or it was damaged");
+		return err_set(CAIRN_DAMAGED, store->device_away
+		                                  ? "its manifest lies on a flash device that is gone, or was damaged"
+		                                  : "its manifest was damaged");
 	uint32_t length = catalog_at(store->catalog, entry)->length;
 	const struct cairn_space *space = store->spaces[catalog_at(store->catalog, entry)->space - 1];
 	uint8_t *bytes = mem_alloc(length);
@@ -288,7 +290,7 @@ static int session_read(cairn *store, const uint8_t id[32], cairn_session **ret_
 		else
 			result = item.status == CAIRN_MISS ? CAIRN_DAMAGED : item.status;
 		if (result == CAIRN_DAMAGED)
-			err_set(CAIRN_DAMAGED, "the session's manifest is damaged");
+			err_set(CAIRN_DAMAGED, "its manifest is damaged");
 	}
 	mem_free(bytes);
 	if (result)

@@ -104,7 +104,7 @@ static int open_start(struct flash *flash, const uint8_t tenant[16])
 	if (error) {
 		flash->grow_after_ns = flash_now(flash) + 1000000000ull;
 		flash->grow_room = 0;
-		if (error != -ENOSPC && error != -EDQUOT)
+		if (error != -ENOSPC && error != -EDQUOT && error != -EFBIG) /* full, or at the limit of ulimit -f */
 			flash_device_error(flash, -error);
 		return 0;
 	}
@@ -387,7 +387,7 @@ int commit_groups(struct flash *flash)
 		if (list_empty(queue))
 			break;
 		if (flash_refused(flash)) {
-			fail_all(&flash->writes, flash->last_error == ENOSPC ? CAIRN_E_FULL : CAIRN_E_IO);
+			fail_all(&flash->writes, err_from_errno(flash->last_error) == CAIRN_E_FULL ? CAIRN_E_FULL : CAIRN_E_IO);
 			fail_all(&flash->writes_background, CAIRN_E_IO);
 			return 1;
 		}

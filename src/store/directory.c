@@ -179,8 +179,12 @@ static int ident_read(const char *path, const struct io_maker *maker, uint32_t f
 			error = err_set(CAIRN_E_VERSION, "%s was written by a newer cairn: upgrade this one", path);
 		else if (bad != FMT_OK)
 			error = err_set(CAIRN_E_CORRUPT, "%s is damaged in both copies: run cairn fsck --repair", file);
+		else if ((ret_ident->bits.ro_compat & ~FMT_RO_COMPAT_KNOWN) && !(flags & CAIRN_OPEN_READONLY))
+			error = err_set(CAIRN_E_RDONLY,
+			                "%s was written by a newer cairn, this one may only read it: open it"
+			                " read-only, or upgrade",
+			                path);
 	}
-	(void)flags;
 	mem_free(bytes);
 	io->ops->close(io);
 	return error;

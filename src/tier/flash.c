@@ -202,6 +202,10 @@ static int label_read(struct flash *flash, const struct flash_config *config)
 	if (result != FMT_OK)
 		return err_set(CAIRN_E_CORRUPT, "the label of %s is damaged in both copies: run cairn fsck --repair",
 		               flash->path);
+	if ((flash->label.bits.ro_compat & ~FMT_RO_COMPAT_KNOWN) && !config->readonly)
+		return err_set(CAIRN_E_RDONLY,
+		               "%s was written by a newer cairn, this one may only read it: open it read-only, or upgrade",
+		               flash->path);
 	if (memcmp(flash->label.store_id, config->store_id, 16) || memcmp(flash->label.device_id, config->device_id, 16))
 		return err_set(CAIRN_E_CORRUPT, "%s belongs to another store: give each store its own file", flash->path);
 	return 0;

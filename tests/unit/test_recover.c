@@ -442,6 +442,46 @@ static void test_recover__refuses_when_written_by_newer(void **state)
 	world_done(&world);
 }
 
+/* A file whose first `length` bytes say that unknown features forbid writing, in both copies. */
+static void forbid_writing(struct world *world, const char *path, uint64_t length)
+{
+	uint64_t size;
+	for (int copy = 0; copy < 2; copy++) {
+		uint8_t *bytes = sim_file_bytes(world->sim, path, &size) + (uint64_t)copy * length;
+		uint64_t magic;
+		memcpy(&magic, bytes, 8);
+		bytes_set32(bytes + 16, 1u << 31);
+		memset(bytes + 24, 0, 8);
+		bytes_set64(bytes + 24, digest_xxh3(bytes, length, magic));
+	}
+}
+
+static void test_recover__only_reads_when_newer_forbids_writing(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *path;
+		uint64_t length;
+	} files[] = {{"s/cairn.id", 8192}, {"s/flash.cairn", 4096}};
+	for (size_t i = 0; i < 2; i++) {
+		struct world world;
+		world_init(&world, 13, 16 * MIB, 8 * MIB);
+		cairn *store = world_open(&world);
+		cairn_space *space = space_named(store, NULL, "m");
+		put_many(store, space, 0, 5, CAIRN_DURABLE_FLASH);
+		assert_int_equal(cairn_close(store), 0);
+		forbid_writing(&world, files[i].path, files[i].length);
+		assert_int_equal(world_try(&world, &store), CAIRN_E_RDONLY);
+		assert_non_null(strstr(cairn_error_text(), "newer"));
+		world.options.flags |= CAIRN_OPEN_READONLY;
+		store = world_open(&world);
+		space = space_named(store, NULL, "m");
+		assert_int_equal(found_of(store, space, 0, 5), 5);
+		assert_int_equal(cairn_close(store), 0);
+		world_done(&world);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -457,6 +497,7 @@ int main(void)
 		cmocka_unit_test(test_recover__opens_when_one_label_is_damaged),
 		cmocka_unit_test(test_recover__refuses_when_identity_is_damaged_twice),
 		cmocka_unit_test(test_recover__refuses_when_written_by_newer),
+		cmocka_unit_test(test_recover__only_reads_when_newer_forbids_writing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,6 +82,11 @@ const char *args_closest(const char *text, const char *const *words, size_t coun
 /* The session that the options and NAME mean. 0, or CLI_ERROR: not a name. */
 int args_session(const char *name, struct cairn_session_name *ret_name);
 
+/* ---- serve.c ----------------------------------------------------------------------------------------------------- */
+
+/* Becomes cairnd with these arguments, argv[0] being the verb. Returns only with CLI_ERROR. */
+int serve_exec(int argc, char **argv);
+
 /* ---- say.c ------------------------------------------------------------------------------------------------------- */
 
 /* One line on stderr, "cairn VERB: ..."; returns CLI_ERROR. */

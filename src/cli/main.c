@@ -28,12 +28,13 @@ static const struct verb *main_find(const char *name)
 
 static int main_unknown(const char *name)
 {
-	const char *names[MAIN_VERBS + 1];
+	const char *names[MAIN_VERBS + 2];
 
 	for (size_t i = 0; i < MAIN_VERBS; i++)
 		names[i] = main_verbs[i]->name;
 	names[MAIN_VERBS] = "help";
-	const char *closest = args_closest(name, names, MAIN_VERBS + 1);
+	names[MAIN_VERBS + 1] = "serve";
+	const char *closest = args_closest(name, names, MAIN_VERBS + 2);
 	if (name[0] == '-' && name[1])
 		return say_error("unknown option %s before the verb; options stand behind it, see cairn help", say_name(name));
 	if (closest)
@@ -56,8 +57,10 @@ static int main_help(int argc, char **argv)
 	     "Usage: cairn VERB [OPTION...] ...\n");
 	for (size_t i = 0; i < MAIN_VERBS; i++)
 		printf("  %-8s %s\n", main_verbs[i]->name, main_verbs[i]->summary);
-	puts("\n"
-	     "STORE is a directory. One process owns it at a time. put makes it where there is none.\n"
+	puts("  serve    serve a store to all processes of this server (cairnd; cairn serve --help)\n"
+	     "\n"
+	     "STORE is a directory, or unix:PATH of a cairnd. One process owns a directory at a time; where that is a\n"
+	     "cairnd, it is asked. put makes a store where there is none.\n"
 	     "\n"
 	     "  cairn help VERB      options and examples of a verb; also cairn VERB --help\n"
 	     "  cairn --version      the version\n"
@@ -81,6 +84,8 @@ static int main_run(int argc, char **argv)
 		printf("cairn %s\n", cairn_version());
 		return CLI_WHOLE;
 	}
+	if (!strcmp(argv[1], "serve"))
+		return serve_exec(argc - 1, argv + 1);
 	const struct verb *verb = main_find(argv[1]);
 	return verb ? args_run(verb, argc - 1, argv + 1) : main_unknown(argv[1]);
 }

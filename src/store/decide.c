@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "fmt/gone.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 static int drop_check(cairn *store)
@@ -29,6 +30,8 @@ CAIRN_API long cairn_drop(cairn *store, const struct cairn_space *space, const c
 		error = err_set(CAIRN_E_INVAL, "drop: a space of another store, or no keys");
 	if (error)
 		return error;
+	if (store->remote)
+		return remote_drop_keys(store, (struct cairn_space *)(uintptr_t)space, keys, nkeys);
 	long removed = 0;
 	pthread_mutex_lock(&store->lock);
 	/* All go at once, before anybody can put one of them anew: that one is born after every decision of this drop. */
@@ -100,6 +103,8 @@ CAIRN_API long cairn_drop_space(cairn *store, const cairn_digest *space_id)
 		error = err_set(CAIRN_E_INVAL, "drop: no space");
 	if (error)
 		return error;
+	if (store->remote)
+		return remote_drop_space(store, space_id);
 	pthread_mutex_lock(&store->lock);
 	struct ledger_record record = {.type = LEDGER_DROP};
 	record.u.drop.scope = LEDGER_DROP_SPACE;
@@ -118,6 +123,8 @@ CAIRN_API long cairn_drop_tenant(cairn *store, const char *tenant)
 	int error = drop_check(store);
 	if (error)
 		return error;
+	if (store->remote)
+		return remote_drop_tenant(store, tenant);
 	uint8_t digest[32];
 	tenant = tenant ? tenant : "default";
 	key_tenant_digest(tenant, strlen(tenant), digest);
@@ -141,6 +148,8 @@ CAIRN_API int cairn_explain(cairn *store, const cairn_digest *space_id, const ca
 {
 	if (!store || !space_id || !key || !ret_explanation || part > 63)
 		return err_set(CAIRN_E_INVAL, "explain: no store, space, key or place for the result, or a part over 63");
+	if (store->remote)
+		return remote_explain(store, space_id, key, part, ret_explanation);
 	struct cairn_explanation found = {.size = sizeof(found)};
 	pthread_mutex_lock(&store->lock);
 	const struct cairn_space *space = store_space_by_id(store, space_id->bytes, 0);

@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 /* ---- landing: from flash into a slot ----------------------------------------------------------------------------- */
@@ -363,6 +364,13 @@ CAIRN_API long cairn_get(cairn *store, const struct cairn_space *space, struct c
 	}
 	if (error)
 		return error;
+	if (store->remote) {
+		struct cairn_call plain = {.timeout_ms = given ? given->timeout_ms : 0, .background = call.background};
+		buffers_use(items, nitems, 1);
+		long got = remote_get(store, (struct cairn_space *)(uintptr_t)space, items, nitems, &plain);
+		buffers_use(items, nitems, -1);
+		return got;
+	}
 	long good = 0;
 	struct get_work work = {.store = store, .space = space, .call = &call};
 	buffers_use(items, nitems, 1);
@@ -409,6 +417,7 @@ struct cairn_lease {
 	uint64_t check;
 	int fd;
 	uint64_t fd_offset;
+	uint64_t remote; /* the cairnd's number of it, where the store is one's */
 };
 
 static int lease_allowed(cairn *store, uint32_t tenant, uint64_t bytes)
@@ -420,6 +429,23 @@ static int lease_allowed(cairn *store, uint32_t tenant, uint64_t bytes)
 	                     ? pool
 	                     : memory.capacity_bytes / (store->ntenants ? store->ntenants : 1);
 	return store->tenants[tenant].leased_bytes + bytes <= share / 2;
+}
+
+static int lease_remote(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                        const struct cairn_call *given, cairn_lease *lease)
+{
+	struct cairn_call plain = {.timeout_ms = given ? given->timeout_ms : 0};
+	struct cairn_lease_info info;
+	int error = remote_lease_take(store, (struct cairn_space *)(uintptr_t)space, item, &plain, &info, &lease->remote);
+	if (!error) {
+		lease->address = info.address;
+		lease->bytes = info.bytes;
+		lease->check = info.check;
+		lease->tier = info.tier;
+		lease->fd = info.fd;
+		lease->fd_offset = info.fd_offset;
+	}
+	return error;
 }
 
 CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
@@ -435,6 +461,14 @@ CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, st
 		return item->status = err_set(CAIRN_E_NOMEM, "no memory for a lease");
 	item->ret_bytes = item->ret_check = 0;
 	item->ret_tier = CAIRN_TIER_NONE;
+	if (store->remote) {
+		error = lease_remote(store, space, item, given, lease);
+		if (error)
+			mem_free(lease);
+		else
+			*ret_lease = lease;
+		return error;
+	}
 	uint32_t slot, tier = 0;
 	uint64_t bytes = 0;
 	pthread_mutex_lock(&store->lock);
@@ -485,6 +519,11 @@ CAIRN_API void cairn_lease_release(cairn *store, cairn_lease *lease)
 {
 	if (!lease)
 		return;
+	if (store->remote) {
+		remote_lease_release(store, lease->remote);
+		mem_free(lease);
+		return;
+	}
 	pthread_mutex_lock(&store->lock);
 	store->leased_bytes -= lease->bytes;
 	store->tenants[lease->tenant].leased_bytes -= lease->bytes;

@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/identity.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 #define MATCH_DEFAULT_MS 30000u
@@ -21,6 +22,7 @@ struct cairn_match {
 	struct cairn_match_info info;
 	uint64_t deadline_ns;
 	uint32_t expired; /* its blocks are let go */
+	uint64_t remote;  /* the cairnd's number of it, where the store is one's */
 	uint32_t nheld;
 	struct held {
 		uint32_t entry;
@@ -238,9 +240,18 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 	                       : match_check(&work, chains, nchains, &max);
 	if (error)
 		return error;
-	struct cairn_match *match = mem_alloc(sizeof(*match) + max * sizeof(match->held[0]));
+	struct cairn_match *match = mem_alloc(sizeof(*match) + (store->remote ? 0 : max * sizeof(match->held[0])));
 	if (!match)
 		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
+	if (store->remote) {
+		error = remote_match_take(store, (struct cairn_space *)(uintptr_t)space, chains, nchains, parts, timeout_ms,
+		                          &match->info, &match->remote);
+		if (error)
+			mem_free(match);
+		else
+			*ret_match = match;
+		return error;
+	}
 	pthread_mutex_lock(&store->lock);
 	match_expire(store);
 	if (store->nmatches == STORE_MATCHES) {
@@ -287,6 +298,11 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
 {
 	if (!match)
 		return;
+	if (store->remote) {
+		remote_match_release(store, match->remote);
+		mem_free(match);
+		return;
+	}
 	pthread_mutex_lock(&store->lock);
 	match_let_go(store, match);
 	list_remove(&match->link);
@@ -302,6 +318,8 @@ CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const st
 	if (!store || !space || space->store != store || !chain || (chain->nkeys && !chain->keys) ||
 	    hint < CAIRN_HINT_CLOSE || hint > CAIRN_HINT_RESUME)
 		return err_set(CAIRN_E_INVAL, "hint: no chain, or hint %d is none", hint);
+	if (store->remote)
+		return remote_hint(store, (struct cairn_space *)(uintptr_t)space, chain, hint);
 	pthread_mutex_lock(&store->lock);
 	if (hint == CAIRN_HINT_RESUME)
 		store_prefetch(store, space, chain->keys, chain->nkeys);

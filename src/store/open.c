@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "store/directory.h"
 #include "store/reconcile.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 enum { CHORES_NS = 200000000 };
@@ -704,8 +705,8 @@ static int options_check(const char *place, struct cairn_options *options, const
 		return 0;
 	if (!place || !place[0])
 		return err_set(CAIRN_E_INVAL, "no place to open: give a directory");
-	if (!strncmp(place, "unix:", 5) || !strncmp(place, "tcp:", 4) || !strncmp(place, "tcp+plain:", 10))
-		return err_set(CAIRN_E_INVAL, "%s: this version opens directories only (dir:PATH)", place);
+	if (!strncmp(place, "tcp:", 4) || !strncmp(place, "tcp+plain:", 10))
+		return err_set(CAIRN_E_INVAL, "%s: this version opens directories (dir:PATH) and sockets (unix:PATH)", place);
 	*ret_path = strncmp(place, "dir:", 4) ? place : place + 4;
 	if (!(*ret_path)[0] || strlen(*ret_path) > 200)
 		return err_set(CAIRN_E_INVAL, "a store's path has 1 to 200 bytes");
@@ -748,6 +749,36 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 	return error;
 }
 
+/* ---- a cairnd has it --------------------------------------------------------------------------------------------- */
+
+static int open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
+                       cairn **ret_store)
+{
+	cairn *store = store_new(maker, options);
+	if (!store)
+		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
+	int error = remote_open(store, socket);
+	if (error)
+		store_free(store);
+	else
+		*ret_store = store;
+	return error;
+}
+
+/* Another process owns the directory. If that is a cairnd, it is asked instead. */
+static int open_owned(const char *place, const struct cairn_options *given, cairn **ret_store)
+{
+	struct cairn_options options = {0};
+	char socket[LINK_PATH_MAX], text[512];
+	const char *path = strncmp(place, "dir:", 4) ? place : place + 4;
+	if (given)
+		memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
+	memcpy(text, err_text(), strlen(err_text()) + 1);
+	if (!directory_daemon(path, socket, sizeof(socket)) && !open_remote(socket, &io_maker_real, &options, ret_store))
+		return 0;
+	return err_set(CAIRN_E_OWNED, "%s", text);
+}
+
 int store_open(const char *place, const struct cairn_options *given, const struct io_maker *maker, cairn **ret_store)
 {
 	struct cairn_options options = {0};
@@ -762,6 +793,8 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 	if (error)
 		return error;
 	uint64_t started = clock_mono_ns(maker->clock);
+	if (path && !strncmp(path, "unix:", 5))
+		return open_remote(path + 5, maker, &options, ret_store);
 	cairn *store = store_new(maker, &options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
@@ -782,13 +815,21 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 	return 0;
 }
 
-CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
+int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store)
 {
 	return store_open(place, options, &io_maker_real, ret_store);
 }
 
+CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
+{
+	int error = store_open_own(place, options, ret_store);
+	return error == CAIRN_E_OWNED && place ? open_owned(place, options, ret_store) : error;
+}
+
 CAIRN_API int cairn_sync(cairn *store)
 {
+	if (store->remote)
+		return remote_sync(store);
 	pthread_mutex_lock(&store->lock);
 	int error = store->flags & CAIRN_OPEN_READONLY ? 0 : store_sync(store, UINT64_MAX);
 	if (!error)
@@ -808,6 +849,7 @@ CAIRN_API int cairn_close(cairn *store)
 	store->closing = 1;
 	pthread_mutex_unlock(&store->lock);
 	loops_stop(store);
+	remote_close(store->remote);
 	int error = 0;
 	struct flash_checkpoint checkpoint = store_checkpoint;
 	checkpoint.arg = store;

@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "fmt/gone.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
@@ -656,9 +657,17 @@ CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct c
 	if (error)
 		return items ? fail_items(items, nitems, error) : error;
 	buffers_use(items, nitems, 1);
-	pthread_mutex_lock(&store->lock);
-	long good = store_put(store, space, items, nitems, &call);
-	pthread_mutex_unlock(&store->lock);
+	long good;
+	if (store->remote) {
+		struct cairn_call plain = {.timeout_ms = given ? given->timeout_ms : 0,
+		                           .durability = call.durability,
+		                           .background = call.background};
+		good = remote_put(store, (struct cairn_space *)(uintptr_t)space, items, nitems, &plain);
+	} else {
+		pthread_mutex_lock(&store->lock);
+		good = store_put(store, space, items, nitems, &call);
+		pthread_mutex_unlock(&store->lock);
+	}
 	buffers_use(items, nitems, -1);
 	return good;
 }

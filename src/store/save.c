@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/remote.h"
 #include "store/session.h"
 
 #define SAVE_KEYS_MAX (1u << 20) /* 32 MiB of manifest */
@@ -289,6 +290,8 @@ CAIRN_API int cairn_session_save(cairn *store, const cairn_space *space, const s
 	if (store->flags & CAIRN_OPEN_READONLY)
 		return err_set(CAIRN_E_RDONLY, "save: the store is open read-only");
 	memcpy(&work.save, given, given->size < sizeof(work.save) ? given->size : sizeof(work.save));
+	if (store->remote)
+		return remote_save(store, (struct cairn_space *)(uintptr_t)space, &work.save);
 	int error = save_check(&work);
 	if (error)
 		return error;

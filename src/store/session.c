@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/remote.h"
 #include "store/session.h"
 
 struct cairn_session {
@@ -259,6 +260,74 @@ static int session_decode(const uint8_t *bytes, size_t length, const struct save
 	return result;
 }
 
+int session_of_manifest(const uint8_t *bytes, size_t length, cairn_session **ret_session)
+{
+	struct manifest manifest;
+	struct manifest_chain chains[MANIFEST_CHAINS_MAX];
+	struct manifest_tail *tails = mem_array(MANIFEST_TAILS_MAX, sizeof(*tails));
+	cairn_session *session = mem_alloc(sizeof(*session));
+	int result = tails && session ? 0 : err_set(CAIRN_E_NOMEM, "no memory for a session");
+	if (!result && manifest_decode(bytes, length, &manifest, chains, tails) != FMT_OK)
+		result = err_set(CAIRN_E_IO, "what came is no session");
+	if (!result) {
+		manifest.chains = chains;
+		result = session_build(session, &manifest, tails);
+	}
+	mem_free(tails);
+	if (result)
+		cairn_session_free(session);
+	else
+		*ret_session = session;
+	return result;
+}
+
+int session_to_manifest(const cairn_session *session, uint8_t **ret_bytes, size_t *ret_length)
+{
+	const struct cairn_session_info *info = &session->info;
+	struct manifest_chain chains[MANIFEST_CHAINS_MAX];
+	struct manifest_tail *tails = mem_array(info->ntails ? info->ntails : 1, sizeof(*tails));
+	struct manifest manifest = {
+		.tenant = info->tenant,
+		.owner = info->owner,
+		.name = info->name,
+		.tenant_length = (uint32_t)strlen(info->tenant),
+		.owner_length = (uint32_t)strlen(info->owner),
+		.name_length = (uint32_t)strlen(info->name),
+		.epoch = info->epoch,
+		.tokens = info->tokens,
+		.bytes = info->bytes,
+		.saved_at_s = info->saved_at_s,
+		.chains = chains,
+		.nchains = info->nchains,
+		.tails = tails,
+		.ntails = info->ntails,
+		.state = session->state,
+		.state_bytes = (uint32_t)session->state_bytes,
+	};
+	memcpy(manifest.space, info->space_id.bytes, 32);
+	for (uint32_t i = 0; i < info->nchains; i++)
+		chains[i] = (struct manifest_chain){session->chains[i].group, (uint32_t)session->chains[i].nkeys,
+		                                    (const uint8_t *)session->chains[i].keys};
+	for (uint32_t i = 0; i < info->ntails && tails; i++) {
+		memcpy(tails[i].key, session->tails[i].key.bytes, 32);
+		tails[i].group = session->tails[i].group;
+		tails[i].part = session->tails[i].part;
+		tails[i].bytes = session->tails[i].bytes;
+	}
+	*ret_length = tails ? manifest_size(&manifest) : 0;
+	*ret_bytes = tails ? mem_alloc(*ret_length) : NULL;
+	if (*ret_bytes)
+		manifest_encode(&manifest, *ret_bytes);
+	mem_free(tails);
+	return *ret_bytes ? 0 : err_set(CAIRN_E_NOMEM, "no memory for a session");
+}
+
+void session_set_kept(cairn_session *session, uint32_t pinned, uint64_t expires_at_s)
+{
+	session->info.pinned = pinned;
+	session->info.expires_at_s = expires_at_s;
+}
+
 /* Reads the manifest of one session. Called with the lock, which it lets go. */
 static int session_read(cairn *store, const uint8_t id[32], cairn_session **ret_session)
 {
@@ -465,6 +534,8 @@ CAIRN_API int cairn_session_resume(cairn *store, const struct cairn_session_name
 	int error = session_name_check(name);
 	if (error)
 		return error;
+	if (store->remote)
+		return remote_resume(store, name, ret_session);
 	uint8_t tenant[32], id[32];
 	session_name_id(name, tenant, id);
 	cairn_session *session = NULL;
@@ -510,6 +581,8 @@ CAIRN_API const void *cairn_session_state(const cairn_session *session, uint64_t
 
 CAIRN_API int cairn_session_space(cairn *store, const cairn_session *session, cairn_space **ret_space)
 {
+	if (store->remote)
+		return remote_session_space(store, &session->info.space_id, ret_space);
 	pthread_mutex_lock(&store->lock);
 	struct cairn_space *space = store_space_by_id(store, session->info.space_id.bytes, 0);
 	int known = space && space->described;
@@ -542,6 +615,8 @@ static int saved_open(cairn *store, const struct cairn_session_name *name, struc
 
 CAIRN_API int cairn_session_forget(cairn *store, const struct cairn_session_name *name)
 {
+	if (store && store->remote)
+		return remote_session_end(store, WIRE_FORGET, name);
 	struct saved *saved;
 	int error = saved_open(store, name, &saved);
 	if (error)
@@ -568,6 +643,8 @@ static int saved_change(cairn *store, const struct ledger_record *before, struct
 
 CAIRN_API int cairn_session_close(cairn *store, const struct cairn_session_name *name)
 {
+	if (store && store->remote)
+		return remote_session_end(store, WIRE_CLOSE, name);
 	struct saved *saved;
 	int error = saved_open(store, name, &saved);
 	if (error)
@@ -589,6 +666,8 @@ CAIRN_API int cairn_session_close(cairn *store, const struct cairn_session_name 
 
 CAIRN_API int cairn_session_pin(cairn *store, const struct cairn_session_name *name, uint32_t pin, uint64_t ttl_s)
 {
+	if (store && store->remote)
+		return remote_session_pin(store, name, pin, ttl_s);
 	struct saved *saved;
 	int error = saved_open(store, name, &saved);
 	if (error)
@@ -627,6 +706,8 @@ CAIRN_API long cairn_session_list(cairn *store, const char *tenant,
 {
 	if (!store || !each)
 		return err_set(CAIRN_E_INVAL, "session list: no store or no callback");
+	if (store->remote)
+		return remote_session_list(store, tenant, each, arg);
 	uint8_t digest[32];
 	if (tenant)
 		key_tenant_digest(tenant, strlen(tenant), digest);

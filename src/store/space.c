@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/identity.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 /* ---- spaces ------------------------------------------------------------------------------------------------------ */
@@ -61,6 +62,13 @@ CAIRN_API int cairn_describe(cairn *store, const struct cairn_space_desc *desc, 
 	if (!error) {
 		space->space.desc.cost_a_s = desc->cost_a_s;
 		space->space.desc.cost_b_s = desc->cost_b_s;
+	}
+	if (!error && store->remote) {
+		pthread_mutex_unlock(&store->lock);
+		error = remote_describe(store, space);
+		if (!error)
+			*ret_space = space;
+		return error;
 	}
 	if (!error && !space->kept && !space->misses && store_has_flash(store) && !(store->flags & CAIRN_OPEN_READONLY)) {
 		/* A device that fails now costs the text of `cairn ls`, not the blocks: it is tried again next time. */
@@ -146,6 +154,8 @@ CAIRN_API int cairn_region_unregister(cairn *store, cairn_region *region)
 CAIRN_API long cairn_list_spaces(cairn *store, int (*each)(void *arg, const struct cairn_space_info *info), void *arg)
 {
 	enum { TEXT = 16384 };
+	if (store->remote)
+		return remote_list_spaces(store, each, arg);
 	char *text = mem_alloc(TEXT);
 	if (!text)
 		return err_set(CAIRN_E_NOMEM, "no memory to list spaces");
@@ -179,6 +189,8 @@ CAIRN_API long cairn_list_spaces(cairn *store, int (*each)(void *arg, const stru
 CAIRN_API long cairn_list_parts(cairn *store, const cairn_digest *space_id,
                                 int (*each)(void *arg, const struct cairn_part_info *info), void *arg)
 {
+	if (store->remote)
+		return remote_list_parts(store, space_id, each, arg);
 	long calls = 0;
 	int stop = 0;
 	pthread_mutex_lock(&store->lock);
@@ -217,6 +229,8 @@ CAIRN_API long cairn_events(cairn *store, uint64_t after, struct cairn_event *ev
 {
 	if (!store || (max && !events))
 		return err_set(CAIRN_E_INVAL, "events: no store or no place for the result");
+	if (store->remote)
+		return remote_events(store, after, events, max);
 	pthread_mutex_lock(&store->lock);
 	uint64_t oldest = store->event_last > STORE_EVENTS ? store->event_last - STORE_EVENTS + 1 : 1;
 	uint64_t sequence = after + 1 < oldest ? oldest : after + 1;
@@ -248,6 +262,8 @@ CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat)
 {
 	if (!store || !ret_stat || !ret_stat->size || ret_stat->size > sizeof(struct cairn_stat))
 		return err_set(CAIRN_E_INVAL, "stat: set size to sizeof(struct cairn_stat)");
+	if (store->remote)
+		return remote_stat(store, ret_stat);
 	struct cairn_stat *stat = mem_alloc(sizeof(*stat));
 	if (!stat)
 		return err_set(CAIRN_E_NOMEM, "no memory for statistics");

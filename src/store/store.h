@@ -49,6 +49,8 @@ struct cairn_space {
 	uint8_t misses;           /* weights digest unknown: everything misses */
 	uint8_t kept;             /* its description is in the ledgers */
 	uint8_t manifest;         /* holds a tenant's manifests */
+	uint32_t remote_number;   /* the daemon's, of its life remote_life; under the remote's lock */
+	uint64_t remote_life;
 };
 
 struct tenant {
@@ -91,6 +93,7 @@ struct device {
 };
 
 struct cairn {
+	struct remote *remote;    /* a cairnd has the store: most of what follows is unused then */
 	const struct io_maker *maker;
 	const struct clock *clock;
 	uint32_t flags;
@@ -141,6 +144,8 @@ struct cairn {
 
 /* cairn_open with another maker of devices (simulation, fsck). */
 int store_open(const char *place, const struct cairn_options *options, const struct io_maker *maker, cairn **ret_store);
+/* cairn_open for one who is to own the directory: another owner's cairnd is not asked instead. */
+int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store);
 /* Frees a store whose process is dead: nothing is written (simulation). */
 void store_abandon(cairn *store);
 /* Lets others make progress and waits for a change; the lock is held before and after. 0, or CAIRN_E_LATE. */

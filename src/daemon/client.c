@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Clients and what they hold. See daemon.h. */
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/mem.h"
+#include "daemon/daemon.h"
+
+struct client *client_find(struct daemon *daemon, const uint8_t id[16])
+{
+	struct client *client = NULL;
+	pthread_mutex_lock(&daemon->lock);
+	for (struct list *node = daemon->clients.next; node != &daemon->clients && !client; node = node->next)
+		if (!memcmp(LIST_OF(node, struct client, link)->id, id, 16))
+			client = LIST_OF(node, struct client, link);
+	if (!client && (client = mem_alloc(sizeof(*client)))) {
+		digest_random(client->id, 16);
+		pthread_mutex_init(&client->lock, NULL);
+		list_push_back(&daemon->clients, &client->link);
+	}
+	if (client)
+		client->conns++;
+	pthread_mutex_unlock(&daemon->lock);
+	return client;
+}
+
+void client_leave(struct daemon *daemon, struct client *client)
+{
+	pthread_mutex_lock(&daemon->lock);
+	int last = --client->conns == 0;
+	if (last)
+		list_remove(&client->link);
+	pthread_mutex_unlock(&daemon->lock);
+	if (!last)
+		return;
+	for (uint32_t i = 0; i < client->nleases; i++)
+		cairn_lease_release(daemon->store, client->leases[i].what);
+	for (uint32_t i = 0; i < client->nmatches; i++)
+		cairn_match_release(daemon->store, client->matches[i].what);
+	mem_free(client->leases);
+	mem_free(client->matches);
+	mem_free(client->spaces);
+	pthread_mutex_destroy(&client->lock);
+	mem_free(client);
+}
+
+static uint64_t hold(struct client *client, struct held **table, uint32_t *n, uint32_t max, void *what)
+{
+	uint64_t number = 0;
+	pthread_mutex_lock(&client->lock);
+	uint32_t at = 0;
+	while (at < *n && (*table)[at].what)
+		at++;
+	if (at == *n && *n < max) {
+		uint32_t room = *n ? 2 * *n : 64;
+		struct held *grown = mem_grow(*table, room * sizeof(**table));
+		if (grown) {
+			memset(grown + *n, 0, (room - *n) * sizeof(*grown));
+			*table = grown;
+			*n = room;
+		}
+	}
+	if (at < *n) {
+		(*table)[at].what = what;
+		number = (uint64_t)++(*table)[at].count << 32 | (at + 1);
+	}
+	pthread_mutex_unlock(&client->lock);
+	return number;
+}
+
+static void *take(struct client *client, struct held *table, uint32_t n, uint64_t number)
+{
+	void *what = NULL;
+	uint32_t at = (uint32_t)number - 1;
+	pthread_mutex_lock(&client->lock);
+	if (at < n && table[at].count == number >> 32) {
+		what = table[at].what;
+		table[at].what = NULL;
+	}
+	pthread_mutex_unlock(&client->lock);
+	return what;
+}
+
+uint64_t client_hold_lease(struct client *client, cairn_lease *lease)
+{
+	return hold(client, &client->leases, &client->nleases, DAEMON_LEASES, lease);
+}
+
+uint64_t client_hold_match(struct client *client, cairn_match *match)
+{
+	return hold(client, &client->matches, &client->nmatches, DAEMON_MATCHES, match);
+}
+
+cairn_lease *client_take_lease(struct client *client, uint64_t number)
+{
+	return take(client, client->leases, client->nleases, number);
+}
+
+cairn_match *client_take_match(struct client *client, uint64_t number)
+{
+	return take(client, client->matches, client->nmatches, number);
+}
+
+uint32_t client_space_number(struct client *client, cairn_space *space)
+{
+	uint32_t number = 0;
+	pthread_mutex_lock(&client->lock);
+	for (uint32_t i = 0; i < client->nspaces && !number; i++)
+		if (client->spaces[i] == space)
+			number = i + 1;
+	if (!number && client->nspaces < DAEMON_SPACES) {
+		cairn_space **grown = mem_grow(client->spaces, (client->nspaces + 1) * sizeof(*grown));
+		if (grown) {
+			client->spaces = grown;
+			client->spaces[client->nspaces++] = space;
+			number = client->nspaces;
+		}
+	}
+	pthread_mutex_unlock(&client->lock);
+	return number;
+}
+
+cairn_space *client_space(struct client *client, uint32_t number)
+{
+	pthread_mutex_lock(&client->lock);
+	cairn_space *space = number && number <= client->nspaces ? client->spaces[number - 1] : NULL;
+	pthread_mutex_unlock(&client->lock);
+	return space;
+}

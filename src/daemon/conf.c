@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cairnd's configuration. See conf.h. */
+#include "daemon/conf.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+
+enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_PLACES, CONF_DEVICES };
+
+static const struct conf_key {
+	const char *name;
+	enum conf_type type;
+	size_t offset; /* in struct conf */
+	const char *expected;
+} conf_keys[] = {
+	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory"},
+	{"listen", CONF_PLACES, 0, "places as unix:PATH"},
+	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB"},
+	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB"},
+	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget"},
+	{"free_floor", CONF_SIZE, offsetof(struct conf, free_floor_bytes), "a size as 10GiB"},
+	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB"},
+	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64"},
+	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100"},
+	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600"},
+};
+enum { CONF_KEYS = sizeof(conf_keys) / sizeof(conf_keys[0]) };
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static int size_of(const char *text, uint64_t *ret)
+{
+	static const char units[] = "KMGTP";
+	char *end;
+	if (*text < '0' || *text > '9')
+		return -1;
+	errno = 0;
+	unsigned long long number = strtoull(text, &end, 10), unit = 1;
+	end += *end == ' ';
+	const char *found = *end && *end != 'B' ? strchr(units, *end) : NULL;
+	if (found) {
+		for (const char *at = units; at <= found; at++)
+			unit *= 1024;
+		end += 1 + (end[1] == 'i');
+	}
+	end += *end == 'B';
+	if (errno || *end || number > UINT64_MAX / unit)
+		return -1;
+	*ret = number * unit;
+	return 0;
+}
+
+static int number_of(const char *text, int base, uint64_t least, uint64_t most, uint32_t *ret)
+{
+	char *end;
+	if (*text < '0' || *text > '9')
+		return -1;
+	unsigned long long number = strtoull(text, &end, base);
+	if (*end || number < least || number > most)
+		return -1;
+	*ret = (uint32_t)number;
+	return 0;
+}
+
+static int place_add(struct conf *conf, const char *text)
+{
+	if (strncmp(text, "unix:", 5) != 0 || !text[5] || conf->nlisten == CONF_LISTEN)
+		return -1;
+	conf->listen[conf->nlisten++] = mem_copy_string(text);
+	return 0;
+}
+
+/* PATH or PATH:SIZE */
+static int device_add(struct conf *conf, const char *text)
+{
+	char *path = mem_copy_string(text);
+	char *colon = path ? strrchr(path, ':') : NULL;
+	uint64_t budget = 0;
+	if (!path || conf->nflash == CONF_FLASH)
+		return -1;
+	if (colon && !size_of(colon + 1, &budget))
+		*colon = 0;
+	if (!path[0])
+		return -1;
+	conf->flash[conf->nflash++] = (struct cairn_flash){.path = path, .budget_bytes = budget};
+	return 0;
+}
+
+static const struct conf_key *key_find(const char *name)
+{
+	for (int i = 0; i < CONF_KEYS; i++)
+		if (!strcmp(conf_keys[i].name, name))
+			return &conf_keys[i];
+	return NULL;
+}
+
+static int value_set(struct conf *conf, const struct conf_key *key, const char *value)
+{
+	void *to = (char *)conf + key->offset;
+	switch (key->type) {
+	case CONF_TEXT:
+		*(const char **)to = mem_copy_string(value);
+		return value[0] ? 0 : -1;
+	case CONF_SIZE:
+		return size_of(value, to);
+	case CONF_COUNT:
+		return number_of(value, 10, 1, 64, to);
+	case CONF_PERCENT:
+		return number_of(value, 10, 1, 100, to);
+	case CONF_MODE:
+		return number_of(value, 8, 0600, 0777, to);
+	case CONF_PLACES:
+		return place_add(conf, value);
+	case CONF_DEVICES:
+		return device_add(conf, value);
+	}
+	return -1;
+}
+
+int conf_set(struct conf *conf, const char *key, const char *value, const char **ret_expected)
+{
+	const struct conf_key *found = key_find(key);
+	check(found);
+	*ret_expected = found->expected;
+	return value_set(conf, found, value);
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
+
+struct conf_reader {
+	const char *file;
+	yaml_document_t document;
+	struct conf *conf;
+};
+
+static int fault(const struct conf_reader *reader, const yaml_node_t *node, const char *what, const char *expected)
+{
+	fprintf(stderr, "cairnd: %s:%zu: %s; expected %s\n", reader->file, node->start_mark.line + 1, what, expected);
+	return -1;
+}
+
+static const char *text_of(const yaml_node_t *node)
+{
+	const char *text = node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
+	return text && strlen(text) == node->data.scalar.length ? text : NULL;
+}
+
+static int read_scalar(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *node)
+{
+	char what[160];
+	const char *text = text_of(node);
+	if (text && !value_set(reader->conf, key, text))
+		return 0;
+	if (text)
+		snprintf(what, sizeof(what), "%s is \"%.80s\"", key->name, text);
+	else
+		snprintf(what, sizeof(what), "%s is not a single value", key->name);
+	return fault(reader, node, what, key->expected);
+}
+
+static int read_device(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *node)
+{
+	struct conf *conf = reader->conf;
+	if (node->type == YAML_SCALAR_NODE)
+		return read_scalar(reader, key, node);
+	if (node->type != YAML_MAPPING_NODE || conf->nflash == CONF_FLASH)
+		return fault(reader, node, "a device of flash", key->expected);
+	struct cairn_flash *flash = &conf->flash[conf->nflash];
+	*flash = (struct cairn_flash){0};
+	for (yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++) {
+		const yaml_node_t *name = yaml_document_get_node(&reader->document, pair->key);
+		const yaml_node_t *value = yaml_document_get_node(&reader->document, pair->value);
+		const char *text = text_of(value), *word = text_of(name);
+		if (word && text && !strcmp(word, "path"))
+			flash->path = mem_copy_string(text);
+		else if (!word || !text || strcmp(word, "budget") != 0 || size_of(text, &flash->budget_bytes))
+			return fault(reader, name, "a device of flash", "path: PATH, and perhaps budget: SIZE");
+	}
+	if (!flash->path)
+		return fault(reader, node, "a device of flash without a path", "path: PATH");
+	conf->nflash++;
+	return 0;
+}
+
+static int read_value(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *node)
+{
+	if (key->type != CONF_PLACES && key->type != CONF_DEVICES)
+		return read_scalar(reader, key, node);
+	if (node->type == YAML_SCALAR_NODE)
+		return read_scalar(reader, key, node);
+	if (node->type != YAML_SEQUENCE_NODE)
+		return fault(reader, node, key->name, key->expected);
+	int error = 0;
+	for (yaml_node_item_t *item = node->data.sequence.items.start; item < node->data.sequence.items.top && !error;
+	     item++) {
+		const yaml_node_t *value = yaml_document_get_node(&reader->document, *item);
+		error = key->type == CONF_DEVICES ? read_device(reader, key, value) : read_scalar(reader, key, value);
+	}
+	return error;
+}
+
+static int read_keys(struct conf_reader *reader, const yaml_node_t *root)
+{
+	uint32_t seen = 0;
+	if (root->type != YAML_MAPPING_NODE)
+		return fault(reader, root, "this is no list of keys", "lines as dir: PATH");
+	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
+		const yaml_node_t *name = yaml_document_get_node(&reader->document, pair->key);
+		const char *word = text_of(name);
+		const struct conf_key *key = word ? key_find(word) : NULL;
+		char what[160], all[256] = "";
+		if (!key) {
+			for (int i = 0; i < CONF_KEYS; i++)
+				snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "one of ", conf_keys[i].name);
+			snprintf(what, sizeof(what), "there is no key \"%.80s\"", word ? word : "");
+			return fault(reader, name, what, all);
+		}
+		if (seen >> (key - conf_keys) & 1) {
+			snprintf(what, sizeof(what), "%s is there twice", key->name);
+			return fault(reader, name, what, "each key once");
+		}
+		seen |= 1u << (key - conf_keys);
+		if (read_value(reader, key, yaml_document_get_node(&reader->document, pair->value)))
+			return -1;
+	}
+	return 0;
+}
+
+int conf_read(const char *file, struct conf *conf)
+{
+	struct conf_reader reader = {.file = file, .conf = conf};
+	yaml_parser_t parser;
+	FILE *from = fopen(file, "re");
+	if (!from) {
+		fprintf(stderr, "cairnd: %s: %s\n", file, strerror(errno));
+		return -1;
+	}
+	check(yaml_parser_initialize(&parser));
+	yaml_parser_set_input_file(&parser, from);
+	int error = 0;
+	if (!yaml_parser_load(&parser, &reader.document)) {
+		fprintf(stderr, "cairnd: %s:%zu: not YAML: %s\n", file, parser.problem_mark.line + 1,
+		        parser.problem ? parser.problem : "no memory");
+		error = -1;
+	} else {
+		const yaml_node_t *root = yaml_document_get_root_node(&reader.document);
+		error = root ? read_keys(&reader, root) : 0; /* an empty file is all defaults */
+		yaml_document_delete(&reader.document);
+	}
+	yaml_parser_delete(&parser);
+	fclose(from);
+	return error;
+}
+
+void conf_print(const struct conf *conf, FILE *to)
+{
+	fprintf(to, "dir: \"%s\"\nlisten:\n", conf->dir);
+	for (uint32_t i = 0; i < conf->nlisten; i++)
+		fprintf(to, "  - \"%s\"\n", conf->listen[i]);
+	fprintf(to, "memory: %llu\n", (unsigned long long)(conf->memory_bytes ? conf->memory_bytes : 256u << 20));
+	if (conf->catalog_bytes)
+		fprintf(to, "catalog: %llu\n", (unsigned long long)conf->catalog_bytes);
+	if (conf->nflash)
+		fprintf(to, "flash:\n");
+	for (uint32_t i = 0; i < conf->nflash; i++) {
+		fprintf(to, "  - path: \"%s\"\n", conf->flash[i].path);
+		if (conf->flash[i].budget_bytes)
+			fprintf(to, "    budget: %llu\n", (unsigned long long)conf->flash[i].budget_bytes);
+	}
+	if (conf->free_floor_bytes)
+		fprintf(to, "free_floor: %llu\n", (unsigned long long)conf->free_floor_bytes);
+	if (conf->segment_bytes)
+		fprintf(to, "segment: %llu\n", (unsigned long long)conf->segment_bytes);
+	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
+	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
+}

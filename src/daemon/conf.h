@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairnd's configuration: a YAML file, checked key by key, and options of the command line over it. docs/SERVE.md lists
+ * the keys; each has a default.
+ * Threads: the main one. Memory: strings are kept to the end of the process.
+ */
+#ifndef CAIRN_DAEMON_CONF_H
+#define CAIRN_DAEMON_CONF_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "cairn/cairn.h"
+
+enum { CONF_LISTEN = 8, CONF_FLASH = 16 };
+
+struct conf {
+	const char *dir;                /* the store's directory; no default */
+	const char *listen[CONF_LISTEN]; /* "unix:PATH"; none: unix:DIR/cairn.sock */
+	uint32_t nlisten;
+	uint64_t memory_bytes;          /* 0: 256 MiB */
+	uint64_t catalog_bytes;
+	struct cairn_flash flash[CONF_FLASH];
+	uint32_t nflash;
+	uint64_t free_floor_bytes;
+	uint64_t segment_bytes;
+	uint32_t io_threads;
+	uint32_t pin_share_percent;
+	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
+};
+
+/* Reads a file over what is in `conf`. 0, or -1 after one line on stderr: file, line, what was expected. */
+int conf_read(const char *file, struct conf *conf);
+/* One key from text, as on the command line. 0, or -1: *ret_expected says what was expected. */
+int conf_set(struct conf *conf, const char *key, const char *value, const char **ret_expected);
+/* The configuration in force, as a file that conf_read reads. */
+void conf_print(const struct conf *conf, FILE *to);
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One connection: receives a request, has it answered, sends the reply, until either side ends it. See daemon.h. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "daemon/daemon.h"
+
+int conn_begin(struct conn *conn, const char *text, size_t bytes)
+{
+	if (link_buffer_fit(&conn->out, bytes + WIRE_TEXT_MAX + 2))
+		return -1;
+	conn->reply = bytes_writer_of(conn->out.bytes, conn->out.room);
+	wire_add_text(&conn->reply, text);
+	return 0;
+}
+
+int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more)
+{
+	check(!conn->reply.failed);
+	struct wire_head reply = {.version = WIRE_VERSION,
+	                          .type = head->type,
+	                          .flags = (uint16_t)(WIRE_REPLY | (more ? WIRE_MORE : 0)),
+	                          .nfds = (uint16_t)conn->nfds,
+	                          .id = head->id,
+	                          .result = result,
+	                          .body_bytes = (uint32_t)conn->reply.used};
+	int error = link_send(conn->fd, &reply, conn->out.bytes, conn->fds, conn->nfds);
+	conn->nfds = 0;
+	return error ? -1 : 0;
+}
+
+/* One request. Whether there may be another. */
+static int conn_step(struct conn *conn)
+{
+	struct wire_head head;
+	int fds[WIRE_FDS_MAX];
+	if (link_receive(conn->fd, LINK_FOREVER, &head, &conn->in, fds))
+		return 0;
+	struct wire_request *request = mem_alloc(sizeof(*request));
+	int good = request && !(head.flags & WIRE_REPLY) &&
+	           !wire_request_decode(head.type, conn->in.bytes, head.body_bytes, request) &&
+	           (head.type == WIRE_HELLO) == !conn->client && head.nfds == (head.type == WIRE_STAGE);
+	if (good)
+		good = !serve(conn, &head, request, fds);
+	for (uint32_t i = 0; i < head.nfds; i++)
+		close(fds[i]);
+	mem_free(request);
+	return good;
+}
+
+static void conn_free(struct conn *conn)
+{
+	close(conn->fd);
+	if (conn->client)
+		client_leave(conn->daemon, conn->client);
+	if (conn->stage)
+		munmap(conn->stage, conn->stage_bytes);
+	link_buffer_done(&conn->in);
+	link_buffer_done(&conn->out);
+	mem_free(conn->sent);
+	mem_free(conn);
+}
+
+static void *conn_main(void *arg)
+{
+	struct conn *conn = arg;
+	struct daemon *daemon = conn->daemon;
+	while (conn_step(conn))
+		continue;
+	pthread_mutex_lock(&daemon->lock);
+	list_remove(&conn->link);
+	pthread_mutex_unlock(&daemon->lock);
+	conn_free(conn);
+	pthread_mutex_lock(&daemon->lock);
+	daemon->nconns--;
+	pthread_cond_broadcast(&daemon->ended);
+	pthread_mutex_unlock(&daemon->lock);
+	return NULL;
+}
+
+int conn_start(struct daemon *daemon, int fd)
+{
+	struct conn *conn = mem_alloc(sizeof(*conn));
+	pthread_t thread;
+	int error = conn ? 0 : ENOMEM;
+	if (conn) {
+		conn->daemon = daemon;
+		conn->fd = fd;
+		pthread_mutex_lock(&daemon->lock);
+		error = daemon->nconns == DAEMON_CONNS || daemon->stopping ? EAGAIN
+		                                                          : pthread_create(&thread, NULL, conn_main, conn);
+		if (!error) {
+			pthread_detach(thread);
+			list_push_back(&daemon->conns, &conn->link);
+			daemon->nconns++;
+		}
+		pthread_mutex_unlock(&daemon->lock);
+	}
+	if (error) {
+		close(fd);
+		mem_free(conn);
+	}
+	return -error;
+}
+
+void daemon_stop(struct daemon *daemon)
+{
+	pthread_mutex_lock(&daemon->lock);
+	daemon->stopping = 1;
+	/* What has been asked is answered; what would be asked next is not read any more. */
+	for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next)
+		shutdown(LIST_OF(node, struct conn, link)->fd, SHUT_RD);
+	while (daemon->nconns)
+		pthread_cond_wait(&daemon->ended, &daemon->lock);
+	pthread_mutex_unlock(&daemon->lock);
+}

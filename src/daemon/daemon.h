@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of cairnd: one store, many clients. A client is a process that opened the store over a socket; it has one or
+ * more connections, each with a thread of its own here, so that a slow one holds back nobody.
+ *
+ * Threads: main accepts and waits for signals; one thread a connection. Lock order: daemon's, client's, the
+ * store's own.
+ * Invariant: what a client holds (leases, matches) is given back when its last connection has ended, however it ended.
+ */
+#ifndef CAIRN_DAEMON_DAEMON_H
+#define CAIRN_DAEMON_DAEMON_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "cairn/cairn.h"
+#include "net/link.h"
+
+enum {
+	DAEMON_CONNS = 1024,
+	DAEMON_LEASES = 65536,  /* of one client */
+	DAEMON_MATCHES = 1024,
+	DAEMON_SPACES = 4096,
+	DAEMON_STAGE_MAX = 256 << 20, /* bytes of one connection's staging memory */
+};
+
+struct client {
+	struct list link;
+	uint8_t id[16];
+	uint32_t conns; /* under the daemon's lock */
+	pthread_mutex_t lock;
+	/* A number given out is index + 1 in its low half and a count in its high half: an old one finds nothing. */
+	struct held {
+		void *what; /* cairn_lease or cairn_match; NULL: free */
+		uint32_t count;
+	} *leases, *matches;
+	uint32_t nleases, nmatches;
+	cairn_space **spaces; /* by number, 1.. */
+	uint32_t nspaces;
+};
+
+struct daemon {
+	cairn *store;
+	pthread_mutex_t lock;
+	pthread_cond_t ended; /* a connection did */
+	struct list clients, conns;
+	uint32_t nconns;
+	int stopping;
+};
+
+struct conn {
+	struct list link;
+	struct daemon *daemon;
+	struct client *client; /* NULL before its hello */
+	int fd;
+	struct link_buffer in, out;
+	struct bytes_writer reply; /* into `out` */
+	int fds[WIRE_FDS_MAX];     /* to go with the reply */
+	uint32_t nfds;
+	uint64_t *sent;            /* numbers of the extents that this connection has */
+	uint32_t nsent, sent_room;
+	uint8_t *stage;            /* the client's, mapped; NULL: none */
+	uint64_t stage_bytes;
+};
+
+/* conn.c: takes over `fd`; starts its thread. 0, or -errno (fd is closed). */
+int conn_start(struct daemon *daemon, int fd);
+void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
+
+/* client.c */
+struct client *client_find(struct daemon *daemon,
+                           const uint8_t id[16]); /* one conn more; a new one where it is unknown */
+void client_leave(struct daemon *daemon, struct client *client);         /* one less; the last gives everything back */
+uint64_t client_hold_lease(struct client *client, cairn_lease *lease);   /* its number; 0: too many */
+uint64_t client_hold_match(struct client *client, cairn_match *match);
+cairn_lease *client_take_lease(struct client *client, uint64_t number); /* out of the table; NULL: no such number */
+cairn_match *client_take_match(struct client *client, uint64_t number);
+uint32_t client_space_number(struct client *client, cairn_space *space); /* 0: too many */
+cairn_space *client_space(struct client *client, uint32_t number);       /* NULL: no such number */
+
+/* serve.c: answers one request. 0: *ret_result and the body after the text are the reply (`reply` holds the text's
+ * place); -1: the connection ends. */
+int serve(struct conn *conn, const struct wire_head *head, struct wire_request *request, const int *fds);
+/* Sends what `reply` holds. more: another frame follows. 0 or -1. */
+int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more);
+/* Begins a reply of at most `bytes` behind its text (NULL: none). 0 or -1. */
+int conn_begin(struct conn *conn, const char *text, size_t bytes);
+
+#endif

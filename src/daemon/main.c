@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairnd: one store for all processes of a server. Opens the store, listens, and serves until SIGTERM or SIGINT.
+ * Threads: this one accepts and takes signals; connections have their own (conn.c).
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "daemon/conf.h"
+#include "daemon/daemon.h"
+#include "store/store.h"
+
+enum { KEY_CHECK = 300, KEY_PRINT, KEY_CONF };
+
+struct words {
+	struct conf conf;
+	const char *file;
+	int only_check, print;
+};
+
+/* ---- what is said ------------------------------------------------------------------------------------------------ */
+
+static void say(const char *level, const char *text)
+{
+	struct timespec now;
+	struct tm tm;
+	char when[32];
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+	fprintf(stderr, "%s.%03ldZ %s %s\n", when, now.tv_nsec / 1000000, level, text);
+}
+
+/* systemd's protocol: one datagram to the socket that it named. */
+static void notify(const char *state)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	if (!path || !path[0] || strlen(path) >= sizeof(address.sun_path))
+		return;
+	memcpy(address.sun_path, path, strlen(path));
+	if (address.sun_path[0] == '@')
+		address.sun_path[0] = 0;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	(void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+	             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
+	close(fd);
+}
+
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
+
+static const struct argp_option options[] = {
+	{"dir", KEY_CONF, "PATH", 0, "The store's directory; made where it is missing or empty", 1},
+	{"listen", KEY_CONF + 1, "unix:PATH", 0, "Where to listen; again for more (unix:DIR/cairn.sock)", 1},
+	{"memory", KEY_CONF + 2, "SIZE", 0, "Memory tier (256MiB)", 1},
+	{"flash", KEY_CONF + 3, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 1},
+	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
+	{"segment", KEY_CONF + 5, "SIZE", 0, "Segments of a device that is made (fits the budget)", 1},
+	{"check", KEY_CHECK, NULL, 0, "Check the configuration and end", 2},
+	{"print-config", KEY_PRINT, NULL, 0, "Print the configuration in force and end", 2},
+	{0},
+};
+static const char *const conf_words[] = {"dir", "listen", "memory", "flash", "catalog", "segment"};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct words *words = state->input;
+	const char *expected;
+	if (key >= KEY_CONF && key < KEY_CONF + (int)(sizeof(conf_words) / sizeof(conf_words[0]))) {
+		const char *word = conf_words[key - KEY_CONF];
+		if (conf_set(&words->conf, word, arg, &expected)) {
+			fprintf(stderr, "cairnd: --%s %s; expected %s\n", word, arg, expected);
+			exit(2);
+		}
+		return 0;
+	}
+	switch (key) {
+	case KEY_CHECK:
+		words->only_check = 1;
+		return 0;
+	case KEY_PRINT:
+		words->print = 1;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (words->file)
+			return ARGP_ERR_UNKNOWN;
+		words->file = arg;
+		return conf_read(arg, &words->conf) ? (exit(2), 0) : 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* What the file and the options leave open. 0 or -1. */
+static int conf_complete(struct conf *conf)
+{
+	if (!conf->dir) {
+		fprintf(stderr, "cairnd: no directory; give --dir PATH, or a configuration with a line dir: PATH\n");
+		return -1;
+	}
+	if (!conf->nlisten) {
+		size_t room = strlen(conf->dir) + 32;
+		char *place = mem_alloc(room);
+		if (!place)
+			return -1;
+		snprintf(place, room, "unix:%s/cairn.sock", conf->dir);
+		conf->listen[conf->nlisten++] = place;
+	}
+	if (!conf->socket_mode)
+		conf->socket_mode = 0600;
+	return 0;
+}
+
+/* ---- serving ----------------------------------------------------------------------------------------------------- */
+
+/* The file by which those who are given the directory find the socket. Written aside and renamed, so that it is whole
+ * or not there. */
+static int place_tell(const struct conf *conf)
+{
+	char file[4200], aside[4200], socket[LINK_PATH_MAX];
+	const char *path = conf->listen[0] + 5;
+	char directory[PATH_MAX] = "";
+	/* From wherever they are: an absolute path. */
+	if (path[0] != '/' && !getcwd(directory, sizeof(directory)))
+		return -1;
+	int n = snprintf(socket, sizeof(socket), "%s%s%s\n", directory, directory[0] ? "/" : "", path);
+	snprintf(file, sizeof(file), "%s/daemon", conf->dir);
+	snprintf(aside, sizeof(aside), "%s/daemon.new", conf->dir);
+	int fd = n < (int)sizeof(socket) ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+	int error = fd < 0 || write(fd, socket, (size_t)n) != n || rename(aside, file);
+	if (fd >= 0)
+		close(fd);
+	return error ? -1 : 0;
+}
+
+static void place_forget(const struct conf *conf)
+{
+	char file[4200];
+	snprintf(file, sizeof(file), "%s/daemon", conf->dir);
+	unlink(file);
+}
+
+static int listeners_open(const struct conf *conf, int fds[CONF_LISTEN])
+{
+	for (uint32_t i = 0; i < conf->nlisten; i++) {
+		int error = link_listen(conf->listen[i] + 5, conf->socket_mode, &fds[i]);
+		if (!error)
+			continue;
+		fprintf(stderr, "cairnd: %s: %s\n", conf->listen[i],
+		        error == -EADDRINUSE ? "another cairnd listens there: end it first" : strerror(-error));
+		while (i-- > 0) {
+			close(fds[i]);
+			unlink(conf->listen[i] + 5);
+		}
+		return -1;
+	}
+	return 0;
+}
+
+/* Until a signal ends it. */
+static void serve_all(struct daemon *daemon, const struct conf *conf, const int listeners[CONF_LISTEN], int signals)
+{
+	struct pollfd polls[CONF_LISTEN + 1] = {{.fd = signals, .events = POLLIN}};
+	for (uint32_t i = 0; i < conf->nlisten; i++)
+		polls[i + 1] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
+	for (;;) {
+		int n = poll(polls, conf->nlisten + 1, -1);
+		if (n < 0 && errno != EINTR)
+			return;
+		if (n <= 0)
+			continue;
+		if (polls[0].revents)
+			return;
+		for (uint32_t i = 0; i < conf->nlisten; i++) {
+			if (!polls[i + 1].revents)
+				continue;
+			int fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC);
+			if (fd >= 0 && conn_start(daemon, fd))
+				say("warning", "a connection was refused: too many, or no memory for another");
+		}
+	}
+}
+
+static int run(const struct conf *conf, int signals)
+{
+	struct daemon daemon = {0};
+	int listeners[CONF_LISTEN];
+	struct cairn_options open = {.size = sizeof(open),
+	                             .flags = CAIRN_OPEN_CREATE,
+	                             .memory_bytes = conf->memory_bytes,
+	                             .catalog_bytes = conf->catalog_bytes,
+	                             .flash = conf->nflash ? conf->flash : NULL,
+	                             .nflash = conf->nflash,
+	                             .free_floor_bytes = conf->free_floor_bytes,
+	                             .segment_bytes = conf->segment_bytes,
+	                             .io_threads = conf->io_threads,
+	                             .pin_share_percent = conf->pin_share_percent};
+	if (store_open_own(conf->dir, &open, &daemon.store)) {
+		fprintf(stderr, "cairnd: %s\n", cairn_error_text());
+		return 2;
+	}
+	pthread_mutex_init(&daemon.lock, NULL);
+	pthread_cond_init(&daemon.ended, NULL);
+	list_init(&daemon.clients);
+	list_init(&daemon.conns);
+	if (listeners_open(conf, listeners)) {
+		cairn_close(daemon.store);
+		return 2;
+	}
+	if (place_tell(conf))
+		say("warning", "the directory's file `daemon` can not be written: who is given the directory will not find us");
+	say("info", "ready");
+	notify("READY=1");
+	serve_all(&daemon, conf, listeners, signals);
+	notify("STOPPING=1");
+	say("info", "ending");
+	place_forget(conf);
+	for (uint32_t i = 0; i < conf->nlisten; i++) {
+		close(listeners[i]);
+		unlink(conf->listen[i] + 5);
+	}
+	daemon_stop(&daemon);
+	int error = cairn_close(daemon.store);
+	if (error)
+		say("error", cairn_error_text());
+	say("info", "ended");
+	return error ? 2 : 0;
+}
+
+int main(int argc, char **argv)
+{
+	static struct words words;
+	static const struct argp argp = {options, parse, "[CONFIG.yaml]",
+	                                 "Serves one store to all processes of a server.", NULL, NULL, NULL};
+	argp_program_version = "cairnd " CAIRN_VERSION;
+	if (argp_parse(&argp, argc, argv, 0, NULL, &words) || conf_complete(&words.conf))
+		return 2;
+	if (words.print)
+		conf_print(&words.conf, stdout);
+	if (words.print || words.only_check)
+		return 0;
+	sigset_t set;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	check(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0); /* of all threads: they come by the descriptor alone */
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	int signals = signalfd(-1, &set, SFD_CLOEXEC);
+	check(signals >= 0);
+	return run(&words.conf, signals);
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections to a cairnd, and calls over them. See remote.h. */
+#include "store/remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+#define REMOTE_GRACE_MS 5000 /* beyond a call's own deadline, before its daemon is given up */
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+static int link_lost(const struct remote *remote, int error)
+{
+	if (error == -EPROTO)
+		return err_set(CAIRN_E_IO, "%s: what answers there does not speak as this cairn does: upgrade one of them",
+		               remote->path);
+	return err_set(CAIRN_E_IO, "the cairnd at %s is gone or does not answer: %s", remote->path, strerror(-error));
+}
+
+static int frame_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, const int *fds,
+                      uint32_t nfds)
+{
+	struct bytes_writer w = bytes_writer_of(link->send.bytes, link->send.room);
+	wire_request_encode(request, &w);
+	if (w.failed) {
+		if (w.used > WIRE_BODY_MAX)
+			return -EMSGSIZE;
+		if (link_buffer_fit(&link->send, w.used))
+			return -ENOMEM;
+		w = bytes_writer_of(link->send.bytes, link->send.room);
+		wire_request_encode(request, &w);
+	}
+	struct wire_head head = {.version = WIRE_VERSION,
+	                         .type = (uint16_t)request->type,
+	                         .nfds = (uint16_t)nfds,
+	                         .id = ++link->next_id,
+	                         .body_bytes = (uint32_t)w.used,
+	                         .timeout_ms = timeout_ms};
+	return link_send(link->fd, &head, link->send.bytes, fds, nfds);
+}
+
+static int frame_receive(struct remote_link *link, uint32_t timeout_ms, struct remote_reply *reply)
+{
+	int wait = timeout_ms ? (int)(timeout_ms < 1000000000 ? timeout_ms : 1000000000) + REMOTE_GRACE_MS : LINK_FOREVER;
+	int error = link_receive(link->fd, wait, &reply->head, &link->body, reply->fds);
+	if (error)
+		return error;
+	reply->body = bytes_reader_of(link->body.bytes, reply->head.body_bytes);
+	wire_take_text(&reply->body, reply->text);
+	if (reply->body.failed || !(reply->head.flags & WIRE_REPLY) || reply->head.id != link->next_id) {
+		for (uint32_t i = 0; i < reply->head.nfds; i++)
+			close(reply->fds[i]);
+		return -EPROTO;
+	}
+	if (reply->text[0])
+		err_set((int)reply->head.result, "%s", reply->text);
+	return 0;
+}
+
+int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
+                uint32_t timeout_ms, struct remote_reply *ret_reply)
+{
+	int error = frame_send(link, request, timeout_ms, NULL, 0);
+	if (error == -EMSGSIZE)
+		return err_set(CAIRN_E_SIZE, "a request of more than %u MiB: ask for less at once", WIRE_BODY_MAX >> 20);
+	if (!error)
+		error = frame_receive(link, timeout_ms, ret_reply);
+	return error == -ENOMEM ? err_set(CAIRN_E_NOMEM, "no memory for a request") : error ? link_lost(remote, error) : 0;
+}
+
+int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply)
+{
+	int error = frame_receive(link, 0, ret_reply);
+	return error ? link_lost(remote, error) : 0;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static void link_free(struct remote_link *link)
+{
+	if (link->fd >= 0)
+		close(link->fd);
+	if (link->stage)
+		munmap(link->stage, link->stage_bytes);
+	link_buffer_done(&link->send);
+	link_buffer_done(&link->body);
+	mem_free(link);
+}
+
+/* Says who we are: a new client, or one more connection of the one we are. A daemon that does not know us is another
+ * one. */
+static int hello(struct remote *remote, struct remote_link *link)
+{
+	struct wire_request *request = mem_alloc(sizeof(*request));
+	struct remote_reply reply;
+	if (!request)
+		return err_set(CAIRN_E_NOMEM, "no memory for a connection");
+	request->type = WIRE_HELLO;
+	memcpy(request->u.hello.program, "libcairn " CAIRN_VERSION, sizeof("libcairn " CAIRN_VERSION));
+	pthread_mutex_lock(&remote->lock); /* one at a time: all shall be of one client */
+	memcpy(request->u.hello.client, remote->client, 16);
+	int error = remote_call(remote, link, request, LINK_FRAME_MS, &reply);
+	if (!error && reply.head.result < 0)
+		error = (int)reply.head.result;
+	const uint8_t *client = error ? NULL : bytes_take(&reply.body, 16);
+	if (!error && !client)
+		error = link_lost(remote, -EPROTO);
+	if (!error && memcmp(client, remote->client, 16) != 0) {
+		memcpy(remote->client, client, 16);
+		remote->life++;
+	}
+	link->life = remote->life;
+	pthread_mutex_unlock(&remote->lock);
+	mem_free(request);
+	return error;
+}
+
+static struct remote_link *link_new(struct remote *remote, int *ret_error)
+{
+	struct remote_link *link = mem_alloc(sizeof(*link));
+	if (!link || link_buffer_fit(&link->send, 4096) || link_buffer_fit(&link->body, 4096)) {
+		*ret_error = err_set(CAIRN_E_NOMEM, "no memory for a connection");
+		mem_free(link);
+		return NULL;
+	}
+	link->fd = -1;
+	int error = link_connect(remote->path, &link->fd);
+	if (error)
+		*ret_error = err_set(error == -EACCES ? CAIRN_E_ACCESS : CAIRN_E_NOENT,
+		                     "no cairnd at %s: %s; start it with cairn serve", remote->path, strerror(-error));
+	else
+		*ret_error = hello(remote, link);
+	if (!*ret_error)
+		return link;
+	link_free(link);
+	return NULL;
+}
+
+struct remote_link *remote_link_take(struct remote *remote, int *ret_error)
+{
+	*ret_error = 0;
+	for (;;) {
+		pthread_mutex_lock(&remote->lock);
+		struct list *node = list_pop_front(&remote->idle);
+		pthread_mutex_unlock(&remote->lock);
+		if (!node)
+			return link_new(remote, ret_error);
+		struct remote_link *link = LIST_OF(node, struct remote_link, link);
+		char byte;
+		/* Nothing is due on an idle one: what can be read is its end. */
+		if (recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return link;
+		link_free(link);
+	}
+}
+
+void remote_link_drop(struct remote *remote, struct remote_link *link, int broken)
+{
+	if (broken) {
+		link_free(link);
+		return;
+	}
+	pthread_mutex_lock(&remote->lock);
+	list_push_front(&remote->idle, &link->link); /* the one whose buffers are warm */
+	pthread_mutex_unlock(&remote->lock);
+}
+
+int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,
+                   void (*take)(void *arg, struct remote_reply *reply), void *arg)
+{
+	struct remote_reply reply;
+	int error;
+	struct remote_link *link = remote_link_take(remote, &error);
+	if (!link)
+		return error;
+	error = remote_call(remote, link, request, timeout_ms, &reply);
+	if (!error && take)
+		take(arg, &reply);
+	if (!error && reply.body.failed)
+		error = link_lost(remote, -EPROTO);
+	remote_link_drop(remote, link, error != 0);
+	return error ? error : reply.head.result;
+}
+
+/* ---- spaces and staging ------------------------------------------------------------------------------------------ */
+
+int remote_space_number(struct remote *remote, struct remote_link *link, struct cairn_space *space,
+                        uint32_t *ret_number)
+{
+	pthread_mutex_lock(&remote->lock);
+	int known = space->remote_life == link->life;
+	*ret_number = space->remote_number;
+	pthread_mutex_unlock(&remote->lock);
+	if (known)
+		return 0;
+	struct wire_request *request = mem_alloc(sizeof(*request));
+	struct remote_reply reply;
+	if (!request)
+		return err_set(CAIRN_E_NOMEM, "no memory for a request");
+	request->type = WIRE_DESCRIBE;
+	request->u.describe.cost_a_s = space->space.desc.cost_a_s;
+	request->u.describe.cost_b_s = space->space.desc.cost_b_s;
+	request->u.describe.canon = space->space.canon;
+	request->u.describe.length = (uint32_t)space->space.canon_length;
+	int error = remote_call(remote, link, request, 0, &reply);
+	mem_free(request);
+	if (error)
+		return error;
+	if (reply.head.result < 0)
+		return (int)reply.head.result;
+	*ret_number = (uint32_t)reply.head.result;
+	pthread_mutex_lock(&remote->lock);
+	space->remote_number = *ret_number;
+	space->remote_life = link->life;
+	pthread_mutex_unlock(&remote->lock);
+	return 0;
+}
+
+int remote_describe(cairn *store, struct cairn_space *space)
+{
+	int error;
+	uint32_t number;
+	struct remote_link *link = remote_link_take(store->remote, &error);
+	if (!link)
+		return error;
+	pthread_mutex_lock(&store->remote->lock);
+	space->remote_life = 0; /* its costs may be others */
+	pthread_mutex_unlock(&store->remote->lock);
+	error = remote_space_number(store->remote, link, space, &number);
+	remote_link_drop(store->remote, link, error == CAIRN_E_IO);
+	return error;
+}
+
+int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t bytes)
+{
+	if (bytes <= link->stage_bytes)
+		return 0;
+	uint64_t room = 4u << 20;
+	while (room < bytes)
+		room *= 2;
+	/* Sealed, or the daemon would not read it: memory that shrinks under a reader kills it. */
+	int fd = memfd_create("cairn-stage", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	uint8_t *stage = MAP_FAILED;
+	if (fd >= 0 && !ftruncate(fd, (off_t)room) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		stage = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int error = stage == MAP_FAILED
+	                ? err_set(CAIRN_E_NOMEM, "no shared memory of %llu MiB", (unsigned long long)room >> 20)
+	                : 0;
+	struct wire_request *request = error ? NULL : mem_alloc(sizeof(*request));
+	struct remote_reply reply;
+	if (!error && !request)
+		error = err_set(CAIRN_E_NOMEM, "no memory for a request");
+	if (!error) {
+		request->type = WIRE_STAGE;
+		request->u.stage_bytes = room;
+		int failed = frame_send(link, request, 0, &fd, 1);
+		if (!failed)
+			failed = frame_receive(link, 0, &reply);
+		error = failed ? link_lost(remote, failed) : (int)reply.head.result;
+	}
+	mem_free(request);
+	if (fd >= 0)
+		close(fd);
+	if (error) {
+		if (stage != MAP_FAILED)
+			munmap(stage, room);
+		return error;
+	}
+	if (link->stage)
+		munmap(link->stage, link->stage_bytes);
+	link->stage = stage;
+	link->stage_bytes = room;
+	return 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+int remote_open(cairn *store, const char *path)
+{
+	struct remote *remote = mem_alloc(sizeof(*remote));
+	size_t length = strlen(path);
+	if (!remote)
+		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
+	if (length >= sizeof(remote->path)) {
+		mem_free(remote);
+		return err_set(CAIRN_E_INVAL, "the path of a socket has at most %u bytes", LINK_PATH_MAX - 1);
+	}
+	memcpy(remote->path, path, length + 1);
+	remote->store = store;
+	pthread_mutex_init(&remote->lock, NULL);
+	list_init(&remote->idle);
+	int error;
+	struct remote_link *link = remote_link_take(remote, &error);
+	if (!link) {
+		remote_close(remote);
+		return error;
+	}
+	remote_link_drop(remote, link, 0);
+	store->remote = remote;
+	return 0;
+}
+
+void remote_close(struct remote *remote)
+{
+	struct list *node;
+	if (!remote)
+		return;
+	while ((node = list_pop_front(&remote->idle)))
+		link_free(LIST_OF(node, struct remote_link, link));
+	for (uint32_t i = 0; i < remote->nextents; i++) {
+		munmap(remote->extents[i].address, remote->extents[i].length);
+		close(remote->extents[i].fd);
+	}
+	mem_free(remote->extents);
+	pthread_mutex_destroy(&remote->lock);
+	mem_free(remote);
+}

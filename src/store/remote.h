@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store behind the same API, when a cairnd has it: each public call becomes a request over a socket of its own.
+ * Payload goes through shared memory: parts are read in place from extents that the daemon hands out read-only, and put
+ * from staging memory that it reads.
+ *
+ * Threads: any; a call takes a connection of its own, so calls wait for nobody. `lock` guards the idle connections and
+ * the table of extents. Memory: a connection keeps its buffers and its staging; both grow to the largest batch.
+ * Invariant: bytes that are read from an extent are checked in the reader's own copy before they are called good.
+ */
+#ifndef CAIRN_STORE_REMOTE_H
+#define CAIRN_STORE_REMOTE_H
+
+#include "net/link.h"
+#include "store/store.h"
+
+struct remote;
+
+/* Connects `store` to the cairnd that listens on the socket file `path`. 0, NOENT (nobody listens), VERSION, ... */
+int remote_open(cairn *store, const char *path);
+void remote_close(struct remote *remote);
+
+int remote_describe(cairn *store, struct cairn_space *space);
+long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call);
+long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call);
+/* One lease; *ret_number is what remote_lease_release gives back. */
+int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
+                      struct cairn_lease_info *ret_info, uint64_t *ret_number);
+void remote_lease_release(cairn *store, uint64_t number);
+int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
+                      uint64_t parts, uint32_t timeout_ms, struct cairn_match_info *ret_info, uint64_t *ret_number);
+void remote_match_release(cairn *store, uint64_t number);
+int remote_hint(cairn *store, struct cairn_space *space, const struct cairn_chain *chain, int hint);
+
+int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save *save);
+int remote_resume(cairn *store, const struct cairn_session_name *name, cairn_session **ret_session);
+/* WIRE_FORGET or WIRE_CLOSE */
+int remote_session_end(cairn *store, uint32_t type, const struct cairn_session_name *name);
+int remote_session_pin(cairn *store, const struct cairn_session_name *name, uint32_t pin, uint64_t ttl_s);
+long remote_session_list(cairn *store, const char *tenant,
+                         int (*each)(void *arg, const struct cairn_session_info *info), void *arg);
+int remote_session_space(cairn *store, const cairn_digest *id, struct cairn_space **ret_space);
+
+long remote_list_spaces(cairn *store, int (*each)(void *arg, const struct cairn_space_info *info), void *arg);
+long remote_list_parts(cairn *store, const cairn_digest *space_id,
+                       int (*each)(void *arg, const struct cairn_part_info *info), void *arg);
+int remote_explain(cairn *store, const cairn_digest *space_id, const cairn_key *key, uint32_t part,
+                   struct cairn_explanation *ret_explanation);
+long remote_drop_keys(cairn *store, struct cairn_space *space, const cairn_key *keys, size_t nkeys);
+long remote_drop_space(cairn *store, const cairn_digest *space_id);
+long remote_drop_tenant(cairn *store, const char *tenant);
+int remote_stat(cairn *store, struct cairn_stat *ret_stat);
+long remote_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max);
+int remote_sync(cairn *store);
+
+/* ---- inside (remote.c, remote_data.c, remote_session.c) ---------------------------------------------------------- */
+
+struct remote_link {
+	struct list link;
+	int fd;
+	uint64_t life;  /* of the daemon, as the client counts them */
+	uint64_t next_id;
+	struct link_buffer send, body;
+	uint8_t *stage; /* shared with the daemon; NULL: none yet */
+	uint64_t stage_bytes;
+};
+
+struct remote_extent {
+	uint64_t id;
+	uint8_t *address;
+	uint64_t length;
+	int fd;
+};
+
+struct remote {
+	cairn *store;
+	char path[LINK_PATH_MAX];
+	pthread_mutex_t lock;
+	struct list idle;
+	uint8_t client[16];
+	uint64_t life; /* changes when the daemon is another one: numbers of spaces begin anew */
+	struct remote_extent *extents;
+	uint32_t nextents, extents_room;
+};
+
+struct remote_reply {
+	struct wire_head head;
+	struct bytes_reader body; /* behind the text; in the connection's buffer */
+	char text[WIRE_TEXT_MAX];
+	int fds[WIRE_FDS_MAX];
+};
+
+/* A connection, idle or new; NULL with the error text. Given back by remote_link_drop: `broken` ones are closed. */
+struct remote_link *remote_link_take(struct remote *remote, int *ret_error);
+void remote_link_drop(struct remote *remote, struct remote_link *link, int broken);
+/* Sends and waits for the reply's first frame. 0, or an error of the connection: its text is set; give it back
+ * broken. */
+int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
+                uint32_t timeout_ms, struct remote_reply *ret_reply);
+/* The next frame of a reply that said WIRE_MORE. */
+int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
+/* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the
+ * reply's own result is returned, with its text set where it is an error. */
+int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,
+                   void (*take)(void *arg, struct remote_reply *reply), void *arg);
+/* The daemon's number of a space, described to it anew where it is another one. 0 or an error. */
+int remote_space_number(struct remote *remote, struct remote_link *link, struct cairn_space *space,
+                        uint32_t *ret_number);
+/* Staging memory of at least so many bytes, known to the daemon. 0 or an error; INVAL never. */
+int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t bytes);
+
+#endif

@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts over a cairnd: put, get, lease, match. See remote.h. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "store/remote.h"
+
+#define STAGE_BATCH_BYTES (32u << 20) /* of a batch, through staging memory; a larger part goes alone */
+#define STAGE_ALIGN 4096u
+
+struct data_work {
+	struct remote *remote;
+	struct remote_link *link;
+	struct wire_request request;
+	struct remote_reply reply;
+	struct wire_result results[WIRE_ITEMS_MAX];
+	uint32_t index[WIRE_ITEMS_MAX]; /* of the caller's item */
+	int broken;
+};
+
+static struct data_work *work_begin(cairn *store, struct cairn_space *space, uint32_t type,
+                                    const struct cairn_call *call, int *ret_error)
+{
+	struct data_work *work = mem_alloc(sizeof(*work));
+	if (!work) {
+		*ret_error = err_set(CAIRN_E_NOMEM, "no memory for a request");
+		return NULL;
+	}
+	work->remote = store->remote;
+	work->link = remote_link_take(store->remote, ret_error);
+	if (work->link) {
+		work->request.type = type;
+		work->request.u.batch.durability = call->durability;
+		work->request.u.batch.background = call->background;
+		*ret_error = remote_space_number(work->remote, work->link, space, &work->request.u.batch.space);
+		if (!*ret_error)
+			return work;
+		remote_link_drop(work->remote, work->link, *ret_error == CAIRN_E_IO);
+	}
+	mem_free(work);
+	return NULL;
+}
+
+static void work_end(struct data_work *work)
+{
+	remote_link_drop(work->remote, work->link, work->broken);
+	mem_free(work);
+}
+
+/* ---- extents ----------------------------------------------------------------------------------------------------- */
+
+/* The mapping of an extent, by its number; NULL: not known. The lock is held. */
+static struct remote_extent *extent_find(struct remote *remote, uint64_t id)
+{
+	for (uint32_t i = 0; i < remote->nextents; i++)
+		if (remote->extents[i].id == id)
+			return &remote->extents[i];
+	return NULL;
+}
+
+/* Takes over `fd`. 0, NOMEM, or IO: it is not what it is said to be. */
+static int extent_add(struct remote *remote, uint64_t id, uint64_t length, int fd)
+{
+	struct stat stat;
+	int error = 0;
+	pthread_mutex_lock(&remote->lock);
+	if (extent_find(remote, id)) {
+		close(fd); /* came by another connection too */
+	} else if (fstat(fd, &stat) || (uint64_t)stat.st_size != length || !length) {
+		close(fd);
+		error = CAIRN_E_IO;
+	} else {
+		if (remote->nextents == remote->extents_room) {
+			uint32_t room = remote->extents_room ? 2 * remote->extents_room : 16;
+			struct remote_extent *grown = mem_grow(remote->extents, room * sizeof(*grown));
+			if (grown) {
+				remote->extents = grown;
+				remote->extents_room = room;
+			}
+		}
+		void *address = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
+		if (address == MAP_FAILED || remote->nextents == remote->extents_room) {
+			if (address != MAP_FAILED)
+				munmap(address, length);
+			close(fd);
+			error = CAIRN_E_NOMEM;
+		} else {
+			remote->extents[remote->nextents++] = (struct remote_extent){id, address, length, fd};
+		}
+	}
+	pthread_mutex_unlock(&remote->lock);
+	return error;
+}
+
+/* The extents that a lease's reply brings: as many numbers and lengths as descriptors. */
+static int extents_take(struct remote *remote, struct remote_reply *reply)
+{
+	int error = 0;
+	for (uint32_t i = 0; i < reply->head.nfds; i++) {
+		uint64_t id = bytes_take64(&reply->body), length = bytes_take64(&reply->body);
+		if (reply->body.failed || error)
+			close(reply->fds[i]);
+		else
+			error = extent_add(remote, id, length, reply->fds[i]);
+	}
+	return error || reply->body.failed ? CAIRN_E_IO : 0;
+}
+
+/* Where a leased part lies in this process; NULL: nowhere that it could. */
+static const uint8_t *leased_bytes(struct remote *remote, const struct wire_result *result, int *ret_fd)
+{
+	const uint8_t *at = NULL;
+	pthread_mutex_lock(&remote->lock);
+	const struct remote_extent *extent = extent_find(remote, result->extent);
+	if (extent && result->offset <= extent->length && result->bytes <= extent->length - result->offset) {
+		at = extent->address + result->offset;
+		*ret_fd = extent->fd;
+	}
+	pthread_mutex_unlock(&remote->lock);
+	return at;
+}
+
+/* ---- batches ----------------------------------------------------------------------------------------------------- */
+
+/* Sends the gathered batch; its results are in work->results. 0 or an error, of all of them. */
+static int batch_send(struct data_work *work, uint32_t timeout_ms)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	if (error) {
+		work->broken = 1;
+		return error;
+	}
+	if (extents_take(work->remote, &work->reply))
+		work->broken = 1;
+	if (work->reply.head.result < 0 && work->reply.body.at == work->reply.body.end)
+		return (int)work->reply.head.result; /* concerns all: there are no results */
+	for (uint32_t i = 0; i < batch->nitems; i++)
+		wire_take_result(&work->reply.body, &work->results[i]);
+	if (work->reply.body.failed || work->broken) {
+		work->broken = 1;
+		return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+	}
+	return 0;
+}
+
+static void item_take(struct cairn_item *item, const struct wire_result *result)
+{
+	item->status = result->status;
+	item->ret_tier = result->tier;
+	item->ret_bytes = result->bytes;
+	item->ret_check = result->check;
+}
+
+static void item_name(const struct cairn_item *item, struct wire_item *to)
+{
+	*to = (struct wire_item){.key = item->key, .group = item->group, .part = item->part, .flags = item->flags};
+	if (item->parent) {
+		to->parent = *item->parent;
+		to->has_parent = 1;
+	}
+}
+
+static void fail_rest(struct cairn_item *items, size_t from, size_t n, int error)
+{
+	for (size_t i = from; i < n; i++) {
+		items[i].status = error;
+		items[i].ret_tier = CAIRN_TIER_NONE;
+		items[i].ret_bytes = items[i].ret_check = 0;
+	}
+}
+
+/* Copies an item's bytes into staging memory. */
+static void stage_copy(uint8_t *to, const struct cairn_item *item)
+{
+	buffers_fence(item);
+	for (uint32_t b = 0; b < item->nbufs; b++) {
+		if (item->bufs[b].length)
+			memcpy(to, buffer_address(&item->bufs[b]), item->bufs[b].length);
+		to += item->bufs[b].length;
+	}
+}
+
+/* The next items that fit into one batch. Items that can not be put get their status. Returns the first not taken. */
+static size_t put_gather(struct data_work *work, struct cairn_item *items, size_t at, size_t n, uint64_t *ret_bytes)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	uint64_t used = 0;
+	batch->nitems = 0;
+	for (; at < n && batch->nitems < WIRE_ITEMS_MAX; at++) {
+		uint64_t bytes;
+		if (buffers_check(&items[at], &bytes)) {
+			fail_rest(items, at, at + 1,
+			          err_set(CAIRN_E_INVAL, "put: a buffer of the item lies outside of its region"));
+			continue;
+		}
+		if (bytes < CAIRN_PART_MIN_BYTES || bytes > CAIRN_PART_MAX_BYTES) {
+			fail_rest(items, at, at + 1, err_set(CAIRN_E_SIZE, "put: a part of %llu bytes", (unsigned long long)bytes));
+			continue;
+		}
+		if (batch->nitems && used + bytes > STAGE_BATCH_BYTES)
+			break;
+		struct wire_item *to = &batch->items[batch->nitems];
+		item_name(&items[at], to);
+		to->offset = used;
+		to->length = bytes;
+		work->index[batch->nitems++] = (uint32_t)at;
+		used = BYTES_ROUND_UP(used + bytes, STAGE_ALIGN);
+	}
+	*ret_bytes = used;
+	return at;
+}
+
+long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call)
+{
+	int error;
+	long good = 0;
+	struct data_work *work = work_begin(store, space, WIRE_PUT, call, &error);
+	if (!work) {
+		fail_rest(items, 0, n, error);
+		return error;
+	}
+	const struct wire_batch *batch = &work->request.u.batch;
+	for (size_t at = 0; at < n;) {
+		size_t from = at;
+		uint64_t bytes;
+		at = put_gather(work, items, at, n, &bytes);
+		if (!batch->nitems)
+			continue;
+		error = remote_stage_fit(work->remote, work->link, bytes);
+		if (error) {
+			work->broken |= error == CAIRN_E_IO;
+		} else {
+			for (uint32_t i = 0; i < batch->nitems; i++)
+				stage_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
+			error = batch_send(work, call->timeout_ms);
+		}
+		if (error) {
+			fail_rest(items, from, n, error);
+			break;
+		}
+		for (uint32_t i = 0; i < batch->nitems; i++) {
+			item_take(&items[work->index[i]], &work->results[i]);
+			good += work->results[i].status == CAIRN_OK || work->results[i].status == CAIRN_EXISTED;
+		}
+	}
+	work_end(work);
+	return error && !good ? error : good;
+}
+
+/* ---- get --------------------------------------------------------------------------------------------------------- */
+
+/* Copies a part into the item's buffers and checks the copy. */
+static void part_deliver(struct cairn_item *item, const struct wire_result *result, const uint8_t *from)
+{
+	uint64_t left = result->bytes;
+	struct digest_xxh xxh;
+	digest_xxh_init(&xxh, 0);
+	for (uint32_t b = 0; b < item->nbufs && left; b++) {
+		uint64_t take = item->bufs[b].length < left ? item->bufs[b].length : left;
+		digest_xxh_copy(&xxh, buffer_address(&item->bufs[b]), from, take);
+		from += take;
+		left -= take;
+	}
+	item->ret_check = digest_xxh_done(&xxh);
+	if (item->ret_check == result->check) {
+		buffers_fence(item);
+		return;
+	}
+	for (uint32_t b = 0; b < item->nbufs; b++)
+		if (item->bufs[b].length)
+			memset(buffer_address(&item->bufs[b]), 0, item->bufs[b].length);
+	item->status = err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
+}
+
+/* One lease of the batch is here: delivers it, or says why not. */
+static void lease_deliver(struct data_work *work, struct cairn_item *item, const struct wire_result *result)
+{
+	uint64_t room = 0;
+	int fd;
+	item_take(item, result);
+	if (item->status != CAIRN_OK)
+		return;
+	const uint8_t *from = leased_bytes(work->remote, result, &fd);
+	if (!from)
+		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->path);
+	else if (buffers_check(item, &room))
+		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
+	else if (room < result->bytes)
+		item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
+		                       (unsigned long long)result->bytes, (unsigned long long)room);
+	else
+		part_deliver(item, result, from);
+}
+
+/* Gives the leases of the batch's results back: one way, nothing is waited for. */
+static int leases_return(struct data_work *work, uint32_t n)
+{
+	uint64_t numbers[WIRE_ITEMS_MAX];
+	struct wire_request *request = mem_alloc(sizeof(*request));
+	if (!request)
+		return -ENOMEM; /* the connection's end gives them back */
+	request->type = WIRE_RELEASE;
+	for (uint32_t i = 0; i < n; i++)
+		if (work->results[i].status == CAIRN_OK)
+			numbers[request->u.release.n++] = work->results[i].lease;
+	request->u.release.numbers = (const uint8_t *)numbers;
+	int error = 0;
+	if (request->u.release.n) {
+		uint8_t body[4 + 8 * WIRE_ITEMS_MAX];
+		struct bytes_writer w = bytes_writer_of(body, sizeof(body));
+		wire_request_encode(request, &w);
+		struct wire_head head = {
+			.version = WIRE_VERSION, .type = WIRE_RELEASE, .body_bytes = (uint32_t)w.used, .id = work->link->next_id};
+		error = link_send(work->link->fd, &head, body, NULL, 0);
+	}
+	mem_free(request);
+	return error;
+}
+
+/* A part that can not be leased now: the daemon copies it into our staging memory. */
+static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t timeout_ms)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	uint64_t room;
+	if (buffers_check(item, &room)) {
+		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
+		return 0;
+	}
+	uint64_t bytes = item->ret_bytes && item->ret_bytes < room ? item->ret_bytes : room;
+	int error = remote_stage_fit(work->remote, work->link, bytes ? bytes : 1);
+	if (error) {
+		work->broken |= error == CAIRN_E_IO;
+		return error;
+	}
+	work->request.type = WIRE_GET;
+	batch->nitems = 1;
+	item_name(item, &batch->items[0]);
+	batch->items[0].length = bytes;
+	error = batch_send(work, timeout_ms);
+	work->request.type = WIRE_LEASE;
+	if (error)
+		return error;
+	item_take(item, &work->results[0]);
+	if (item->status == CAIRN_OK && work->results[0].bytes > bytes)
+		item->status = err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+	if (item->status == CAIRN_OK)
+		part_deliver(item, &work->results[0], work->link->stage);
+	return 0;
+}
+
+/* Leases as many as can be had at once, takes their bytes, gives them back; what was refused is asked for again. */
+static int get_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	uint32_t pending[WIRE_ITEMS_MAX], n = 0;
+	for (size_t i = from; i < to; i++)
+		pending[n++] = (uint32_t)i;
+	while (n) {
+		batch->nitems = n;
+		for (uint32_t i = 0; i < n; i++)
+			item_name(&items[pending[i]], &batch->items[i]);
+		int error = batch_send(work, timeout_ms);
+		if (error)
+			return error;
+		uint32_t busy = 0, asked = n;
+		for (uint32_t i = 0; i < asked; i++) {
+			lease_deliver(work, &items[pending[i]], &work->results[i]);
+			if (work->results[i].status == CAIRN_E_BUSY)
+				pending[busy++] = pending[i];
+		}
+		if (leases_return(work, asked)) {
+			work->broken = 1;
+			return err_set(CAIRN_E_IO, "the cairnd at %s is gone", work->remote->path);
+		}
+		n = busy;
+		if (busy == asked) { /* others hold all that may be leased */
+			for (uint32_t i = 0; i < busy && !error; i++)
+				error = copy_one(work, &items[pending[i]], timeout_ms);
+			return error;
+		}
+	}
+	return 0;
+}
+
+long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call)
+{
+	int error;
+	long good = 0;
+	struct data_work *work = work_begin(store, space, WIRE_LEASE, call, &error);
+	if (!work) {
+		fail_rest(items, 0, n, error);
+		return error;
+	}
+	for (size_t at = 0; at < n && !error;) {
+		size_t to = n - at < WIRE_ITEMS_MAX ? n : at + WIRE_ITEMS_MAX;
+		error = get_batch(work, items, at, to, call->timeout_ms);
+		if (error)
+			fail_rest(items, at, n, error);
+		at = to;
+	}
+	for (size_t i = 0; i < n; i++)
+		good += items[i].status == CAIRN_OK;
+	work_end(work);
+	return error && !good ? error : good;
+}
+
+/* ---- leases and matches that last -------------------------------------------------------------------------------- */
+
+int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
+                      struct cairn_lease_info *ret_info, uint64_t *ret_number)
+{
+	int error;
+	struct data_work *work = work_begin(store, space, WIRE_LEASE, call, &error);
+	if (!work)
+		return item->status = error;
+	work->request.u.batch.nitems = 1;
+	item_name(item, &work->request.u.batch.items[0]);
+	error = batch_send(work, call->timeout_ms);
+	if (error) {
+		fail_rest(item, 0, 1, error);
+	} else {
+		const struct wire_result *result = &work->results[0];
+		int fd = -1;
+		item_take(item, result);
+		const uint8_t *at = item->status ? NULL : leased_bytes(work->remote, result, &fd);
+		if (!item->status && !at)
+			item->status =
+				err_set(CAIRN_E_IO, "lease: the cairnd at %s named memory that is not there", work->remote->path);
+		*ret_info = (struct cairn_lease_info){.address = at, .bytes = result->bytes, .check = result->check,
+		                                      .tier = result->tier, .fd = fd, .fd_offset = result->offset};
+		*ret_number = result->lease;
+	}
+	work_end(work);
+	return item->status;
+}
+
+static void number_return(cairn *store, uint32_t type, uint64_t number)
+{
+	int error;
+	struct remote_link *link = remote_link_take(store->remote, &error);
+	if (!link)
+		return; /* the daemon is gone, and with it what it held for us */
+	uint8_t body[12];
+	bytes_set32(body, 1);
+	bytes_set64(body + 4, number);
+	struct wire_head head = {
+		.version = WIRE_VERSION, .type = (uint16_t)type, .body_bytes = sizeof(body), .id = link->next_id};
+	remote_link_drop(store->remote, link, link_send(link->fd, &head, body, NULL, 0) != 0);
+}
+
+void remote_lease_release(cairn *store, uint64_t number)
+{
+	number_return(store, WIRE_RELEASE, number);
+}
+
+void remote_match_release(cairn *store, uint64_t number)
+{
+	number_return(store, WIRE_MATCH_RELEASE, number);
+}
+
+int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
+                      uint64_t parts, uint32_t timeout_ms, struct cairn_match_info *ret_info, uint64_t *ret_number)
+{
+	int error;
+	struct data_work *work = work_begin(store, space, WIRE_MATCH, &(struct cairn_call){0}, &error);
+	if (!work)
+		return error;
+	uint32_t number = work->request.u.batch.space;
+	struct wire_match *match = &work->request.u.match;
+	memset(match, 0, sizeof(*match));
+	match->space = number;
+	match->parts = parts;
+	match->nchains = (uint32_t)nchains;
+	for (size_t i = 0; i < nchains; i++)
+		match->chains[i] = (struct wire_chain){chains[i].group, chains[i].nkeys, chains[i].keys};
+	/* Its time is that of the answer, not of the call. */
+	error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	work->broken = error == CAIRN_E_IO;
+	if (!error && work->reply.head.result < 0)
+		error = (int)work->reply.head.result;
+	if (!error) {
+		*ret_number = bytes_take64(&work->reply.body);
+		wire_take_struct(&work->reply.body, ret_info, sizeof(*ret_info));
+		if (work->reply.body.failed)
+			error = err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+		work->broken |= error != 0;
+	}
+	work_end(work);
+	return error;
+}

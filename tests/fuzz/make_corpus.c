@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "fmt/frame.h"
+#include "fmt/wire.h"
 
 static const char *directory;
 static int failed;
@@ -141,6 +142,30 @@ static void seed_checkpoints(void)
 	seed("checkpoint", "sample", input, sizeof input, entries, SAMPLE_CHECKPOINT_ENTRIES * CHECKPOINT_ENTRY_BYTES);
 }
 
+/* One request of each type, and a batch: a body's length is exact. */
+static void seed_wire(void)
+{
+	static struct wire_request request;
+	static uint8_t bytes[4096];
+	char path[1024];
+
+	for (uint32_t type = WIRE_HELLO; type <= WIRE_TYPES; type++) {
+		memset(&request, 0, sizeof request);
+		request.type = type < WIRE_TYPES ? type : WIRE_PUT;
+		if (type == WIRE_TYPES)
+			request.u.batch.nitems = 2;
+		struct bytes_writer w = bytes_writer_of(bytes + 2, sizeof bytes - 2);
+		bytes_set16(bytes, (uint16_t)request.type);
+		wire_request_encode(&request, &w);
+		snprintf(path, sizeof path, "%s/wire/%u", directory, type);
+		FILE *file = fopen(path, "wb");
+		if (!file || fwrite(bytes, 1, w.used + 2, file) != w.used + 2 || fclose(file)) {
+			perror(path);
+			failed = 1;
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	directory = argc > 1 ? argv[1] : "tests/fuzz/corpus";
@@ -151,5 +176,6 @@ int main(int argc, char **argv)
 	seed_manifests();
 	seed_idents();
 	seed_checkpoints();
+	seed_wire();
 	return failed;
 }

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A request from the wire. Input: two bytes of type, then the body; and all of it as the header of a frame. */
+#include "fmt/wire.h"
+
+#include "fuzz/fuzz.h"
+
+static struct wire_request request;
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct wire_head head;
+	uint8_t bytes[WIRE_HEAD_BYTES];
+
+	if (size >= WIRE_HEAD_BYTES && !wire_head_decode(data, &head)) {
+		size_t body = size - WIRE_HEAD_BYTES < head.body_bytes ? size - WIRE_HEAD_BYTES : head.body_bytes;
+
+		(void)wire_is_whole(data, data + WIRE_HEAD_BYTES, body);
+		head.body_bytes = (uint32_t)body;
+		wire_head_encode(&head, data + WIRE_HEAD_BYTES, bytes);
+		check(wire_is_whole(bytes, data + WIRE_HEAD_BYTES, body));
+	}
+	if (size < 2)
+		return 0;
+	uint32_t type = bytes_get16(data) % WIRE_TYPES;
+	if (wire_request_decode(type, data + 2, size - 2, &request))
+		return 0;
+	/* What is taken is all there is: written again it is the same. */
+	uint8_t *again = malloc(size);
+	check(again);
+	struct bytes_writer w = bytes_writer_of(again, size);
+	wire_request_encode(&request, &w);
+	check(!w.failed && w.used == size - 2 && !memcmp(again, data + 2, w.used));
+	free(again);
+	return 0;
+}

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* src/store/remote*.c over src/daemon: the same calls, the same results; clients that die, lie and come back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "store/remote.h"
+#include "unit/served_lib.h"
+
+enum {
+	LENGTH = 50000
+};
+
+static void start(struct served *served, uint64_t memory_bytes)
+{
+	memset(served, 0, sizeof *served);
+	place_init(&served->place, 128 * MIB, memory_bytes);
+	served_start(served);
+}
+
+static void done(struct served *served)
+{
+	served_stop(served);
+	place_done(&served->place);
+}
+
+/* ---- the same results -------------------------------------------------------------------------------------------- */
+
+static int count_calls(void *arg, const struct cairn_session_info *info)
+{
+	assert_string_equal(info->name, "talk");
+	assert_string_equal(info->owner, "me");
+	++*(int *)arg;
+	return 0;
+}
+
+static int count_parts(void *arg, const struct cairn_part_info *info)
+{
+	*(uint64_t *)arg += info->bytes;
+	return 0;
+}
+
+static int find_space(void *arg, const struct cairn_space_info *info)
+{
+	*(int *)arg += strstr(info->text, "kv_dtype = bf16") != NULL;
+	return 0;
+}
+
+/* A script over a store, wherever it is. All that is looked at is what a user sees. */
+static void script(cairn *store)
+{
+	cairn_space *space = space_named(store, NULL, "m"), *parts = space_of_parts(store, "p", 3, 0);
+	assert_int_equal(put_chain(store, space, 1, 0, 300, LENGTH, 0), 300);
+	assert_int_equal(put_chain(store, space, 1, 0, 300, LENGTH, CAIRN_DURABLE_FLASH), 300); /* there already */
+	for (uint32_t i = 0; i < 300; i++) {
+		cairn_key key = key_at(1, i);
+		assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+	}
+	assert_int_equal(match_tokens(store, space, 1, 320), 300 * 16);
+	cairn_key key = key_at(2, 0), none = key_at(3, 0);
+	assert_int_equal(get_status(store, space, &none, LENGTH), CAIRN_MISS);
+	for (uint32_t part = 0; part < 3; part++) {
+		struct put_one put = {.key = key, .part = part, .length = 777 + part};
+		assert_int_equal(put_item(store, parts, &put).status, CAIRN_OK);
+		assert_int_equal(get_item(store, parts, &key, part, 777 + part).status, CAIRN_OK);
+	}
+	assert_int_equal(match_tokens(store, parts, 2, 1), 16);
+	/* Sizes. */
+	struct put_one other = {.key = key_at(1, 0), .length = LENGTH + 1};
+	struct cairn_item item = put_item(store, space, &other);
+	assert_int_equal(item.status, CAIRN_E_CONFLICT);
+	assert_int_equal(item.ret_bytes, LENGTH);
+	uint8_t small[10];
+	struct cairn_buf buf = cairn_buf_of(small, sizeof small);
+	item = (struct cairn_item){.key = key_at(1, 0), .bufs = &buf, .nbufs = 1};
+	assert_int_equal(cairn_get(store, space, &item, 1, NULL), 0);
+	assert_int_equal(item.status, CAIRN_E_SIZE);
+	assert_int_equal(item.ret_bytes, LENGTH);
+	/* Sessions. */
+	cairn_key keys[10];
+	for (uint32_t i = 0; i < 10; i++)
+		keys[i] = key_at(1, i);
+	struct cairn_chain chain = {0, keys, 10};
+	uint8_t tail_bytes[333];
+	cairn_key tail_key = key_at(9, 9);
+	pattern_fill(tail_bytes, sizeof tail_bytes, &tail_key, 0, 0);
+	struct cairn_buf tail_buf = cairn_buf_of(tail_bytes, sizeof tail_bytes);
+	struct cairn_item tail = {
+		.key = tail_key, .parent = &keys[9], .bufs = &tail_buf, .nbufs = 1, .flags = CAIRN_ITEM_TAIL};
+	struct cairn_save save = {.size = sizeof save, .name = {NULL, "me", "talk"}, .chains = &chain, .nchains = 1,
+	                          .tails = &tail, .ntails = 1, .state = "state", .state_bytes = 5, .tokens = 163,
+	                          .pin = 1};
+	assert_int_equal(cairn_session_save(store, space, &save), 0);
+	cairn_session *session;
+	assert_int_equal(cairn_session_resume(store, &save.name, &session), 0);
+	struct cairn_session_info info = {.size = sizeof info};
+	cairn_session_get_info(session, &info);
+	assert_int_equal(info.tokens, 163);
+	assert_int_equal(info.pinned, 1);
+	assert_int_equal(info.ntails, 1);
+	uint64_t state_bytes;
+	assert_memory_equal(cairn_session_state(session, &state_bytes), "state", 5);
+	struct cairn_chain back;
+	assert_int_equal(cairn_session_chain(session, 0, &back), 0);
+	assert_int_equal(back.nkeys, 10);
+	assert_memory_equal(back.keys, keys, sizeof keys);
+	struct cairn_tail_info tail_info;
+	assert_int_equal(cairn_session_tail(session, 0, &tail_info), 0);
+	assert_memory_equal(&tail_info.key, &tail_key, 32);
+	cairn_space *again;
+	assert_int_equal(cairn_session_space(store, session, &again), 0);
+	assert_ptr_equal(again, space);
+	assert_int_equal(get_status(store, space, &tail_key, sizeof tail_bytes), CAIRN_OK);
+	cairn_session_free(session);
+	int calls = 0, spaces = 0;
+	assert_int_equal(cairn_session_list(store, NULL, count_calls, &calls), 1);
+	assert_int_equal(cairn_session_list(store, "nobody", count_calls, &calls), 0);
+	assert_int_equal(calls, 1);
+	save.name.name = "nobody";
+	assert_int_equal(cairn_session_resume(store, &save.name, &session), CAIRN_E_NOENT);
+	assert_int_equal(cairn_session_pin(store, &save.name, 0, 0), CAIRN_E_NOENT);
+	save.name.name = "talk";
+	assert_int_equal(cairn_session_pin(store, &save.name, 0, 3600), 0);
+	assert_int_equal(cairn_session_close(store, &save.name), 0);
+	assert_int_equal(cairn_session_forget(store, &save.name), 0);
+	assert_int_equal(cairn_session_list(store, NULL, count_calls, &calls), 0);
+	/* Lists, explanations, statistics, events. */
+	uint64_t bytes = 0;
+	cairn_digest id;
+	cairn_space_get_id(parts, &id);
+	assert_int_equal(cairn_list_parts(store, &id, count_parts, &bytes), 3);
+	assert_int_equal(bytes, 777 + 778 + 779);
+	assert_true(cairn_list_parts(store, NULL, count_parts, &bytes) >= 303);
+	assert_int_equal(cairn_list_spaces(store, find_space, &spaces), 2);
+	assert_int_equal(spaces, 2);
+	assert_int_equal(why(store, parts, &key), CAIRN_WHY_PRESENT);
+	assert_int_equal(cairn_drop(store, parts, &key, 1), 3);
+	assert_int_equal(why(store, parts, &key), CAIRN_WHY_DROPPED);
+	assert_int_equal(get_item(store, parts, &key, 0, 777).status, CAIRN_MISS);
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_RESUME), 0);
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_CLOSE), 0);
+	assert_int_equal(cairn_sync(store), 0);
+	struct cairn_event events[100];
+	assert_int_equal(cairn_events(store, 0, events, 100), 100);
+	assert_int_equal(events[99].sequence, 100);
+	struct cairn_stat stat = stat_of(store);
+	assert_int_equal(stat.ndevices, 1);
+	assert_true(stat.put_exists >= 300 && stat.misses >= 2);
+	assert_int_equal(stat.leased_bytes, 0);
+	assert_int_equal(stat.matches, 0);
+	cairn_space_get_id(space, &id);
+	assert_int_equal(cairn_drop_space(store, &id), 301); /* the tail, too: it stays until it is evicted */
+	assert_int_equal(cairn_drop_tenant(store, "default"), 0);
+	struct cairn_space_desc unknown = lib_desc(NULL, "u");
+	unknown.weights = NULL;
+	cairn_space *misses;
+	assert_int_equal(cairn_describe(store, &unknown, &misses), 0);
+	assert_int_equal(put_status(store, misses, &key, NULL, 10, 0), CAIRN_E_UNKNOWN);
+}
+
+static void test_remote__gives_what_a_directory_gives(void **state)
+{
+	(void)state;
+	struct place place;
+	place_init(&place, 128 * MIB, 64 * MIB);
+	cairn *store = place_open(&place);
+	script(store);
+	assert_int_equal(cairn_close(store), 0);
+	place_done(&place);
+	struct served served;
+	start(&served, 64 * MIB);
+	store = served_client(&served);
+	script(store);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+static void test_remote__is_asked_when_directory_is_owned(void **state)
+{
+	(void)state;
+	struct served served;
+	char file[200];
+	start(&served, 16 * MIB);
+	cairn *store;
+	assert_int_equal(cairn_open(served.place.path, &served.place.options, &store), CAIRN_E_OWNED);
+	snprintf(file, sizeof file, "%s/daemon", served.place.path);
+	FILE *out = fopen(file, "w");
+	assert_non_null(out);
+	fprintf(out, "%s\n", served.socket);
+	fclose(out);
+	store = place_open(&served.place);
+	assert_non_null(store->remote);
+	cairn_space *space = space_named(store, NULL, "m");
+	put_chain(store, space, 1, 0, 3, LENGTH, 0);
+	assert_int_equal(match_tokens(store, space, 1, 3), 48);
+	assert_int_equal(cairn_close(store), 0);
+	assert_int_equal(cairn_open("unix:/nonexistent/socket", NULL, &store), CAIRN_E_NOENT);
+	done(&served);
+	/* It is gone, and its file tells of it still: the directory can be opened. */
+	place_init(&served.place, 64 * MIB, 16 * MIB);
+	store = place_open(&served.place);
+	assert_null(store->remote);
+	assert_int_equal(cairn_close(store), 0);
+	place_done(&served.place);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static cairn_lease *lease_of(cairn *store, const cairn_space *space, uint64_t chain, uint64_t index)
+{
+	struct cairn_item item = {.key = key_at(chain, index)};
+	cairn_lease *lease;
+	int status = cairn_lease_take(store, space, &item, NULL, &lease);
+	if (status)
+		fail_msg("lease: %d %s", status, cairn_error_text());
+	return lease;
+}
+
+static void test_remote__cannot_write_when_it_reads_in_place(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	put_chain(store, space, 1, 0, 2, LENGTH, 0);
+	cairn_lease *lease = lease_of(store, space, 1, 1);
+	struct cairn_lease_info info;
+	cairn_lease_get_info(lease, &info);
+	cairn_key key = key_at(1, 1);
+	assert_int_equal(info.bytes, LENGTH);
+	assert_true(pattern_is(info.address, LENGTH, &key, 0, 0));
+	assert_true(cairn_check(info.address, LENGTH) == info.check);
+	struct stat stat;
+	assert_int_equal(fstat(info.fd, &stat), 0);
+	size_t length = (size_t)stat.st_size;
+	/* As the process that holds it, through whatever way (the suite runs as root, too). */
+	assert_ptr_equal(mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, info.fd, 0), MAP_FAILED);
+	void *readable = mmap(NULL, length, PROT_READ, MAP_SHARED, info.fd, 0);
+	assert_ptr_not_equal(readable, MAP_FAILED);
+	assert_int_equal(mprotect(readable, length, PROT_READ | PROT_WRITE), -1);
+	munmap(readable, length);
+	assert_int_equal(pwrite(info.fd, "x", 1, (off_t)info.fd_offset), -1);
+	assert_int_equal(ftruncate(info.fd, 0), -1);
+	assert_int_equal(ftruncate(info.fd, 2 * (off_t)length), -1);
+	assert_int_equal(fallocate(info.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	(void)fchmod(info.fd, 0777);
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", info.fd);
+	int again = open(path, O_RDWR);
+	if (again >= 0) {
+		assert_int_equal(pwrite(again, "x", 1, (off_t)info.fd_offset), -1);
+		assert_ptr_equal(mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+		close(again);
+	}
+	assert_true(pattern_is(info.address, LENGTH, &key, 0, 0));
+	cairn_lease_release(store, lease);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+static void test_remote__misses_when_memory_is_damaged(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	put_chain(store, space, 1, 0, 1, LENGTH, 0);
+	cairn *own = served.daemon.store;
+	cairn_space *same = space_named(own, NULL, "m");
+	cairn_key key = key_at(1, 0);
+	pthread_mutex_lock(&own->lock);
+	uint32_t entry = catalog_find(own->catalog, same->number, key.bytes, 0);
+	uint8_t *bytes = memory_address(own->memory, catalog_at(own->catalog, entry)->slot);
+	bytes[LENGTH / 2] ^= 4;
+	pthread_mutex_unlock(&own->lock);
+	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_DAMAGED); /* zeroed, says get_item */
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+/* More than may be leased at once: what is refused comes in a later round, or as a copy. */
+static void test_remote__gets_all_when_leases_are_bounded(void **state)
+{
+	(void)state;
+	enum {
+		BLOCKS = 24,
+		LARGE = 700000
+	};
+	struct served served;
+	start(&served, 16 * MIB);
+	served.place.options.segment_bytes = 4 * MIB;
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	/* Half of a segment of 1 MiB is the most: parts below. */
+	enum {
+		PART = LARGE / 2
+	};
+	assert_int_equal(put_chain(store, space, 1, 0, BLOCKS, PART, CAIRN_DURABLE_FLASH), BLOCKS);
+	struct cairn_item items[BLOCKS];
+	struct cairn_buf bufs[BLOCKS];
+	uint8_t *bytes = malloc((size_t)BLOCKS * PART);
+	cairn_lease *leases[BLOCKS];
+	uint32_t held = 0;
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < BLOCKS; i++) {
+			bufs[i] = cairn_buf_of(bytes + (size_t)i * PART, PART);
+			items[i] = (struct cairn_item){.key = key_at(1, i), .bufs = &bufs[i], .nbufs = 1};
+		}
+		assert_int_equal(cairn_get(store, space, items, BLOCKS, NULL), BLOCKS);
+		for (uint32_t i = 0; i < BLOCKS; i++) {
+			assert_int_equal(items[i].status, CAIRN_OK);
+			assert_true(pattern_is(bytes + (size_t)i * PART, PART, &items[i].key, 0, 0));
+		}
+		/* And again with all that may be leased in somebody's hands. */
+		for (int status = 0; !round && !status && held < BLOCKS; held += !status) {
+			struct cairn_item item = {.key = key_at(1, held)};
+			status = cairn_lease_take(store, space, &item, NULL, &leases[held]);
+			assert_true(!status || status == CAIRN_E_BUSY);
+		}
+	}
+	assert_true(held > 0 && held < BLOCKS);
+	for (uint32_t i = 0; i < held; i++)
+		cairn_lease_release(store, leases[i]);
+	free(bytes);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+/* ---- clients that come and go ------------------------------------------------------------------------------------ */
+
+static void test_remote__gives_all_back_when_client_dies(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *store = served_client(&served), *other = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	put_chain(store, space, 1, 0, 20, LENGTH, 0);
+	cairn_lease *leases[5];
+	cairn_match *match;
+	cairn_key keys[20];
+	for (uint32_t i = 0; i < 20; i++)
+		keys[i] = key_at(1, i);
+	for (uint32_t i = 0; i < 5; i++)
+		leases[i] = lease_of(store, space, 1, i);
+	struct cairn_chain chain = {0, keys, 20};
+	assert_int_equal(cairn_match_take(store, space, &chain, 1, 0, 600000, &match), 0);
+	assert_int_equal(stat_of(other).leased_bytes, 5 * LENGTH);
+	assert_int_equal(stat_of(other).matches, 1);
+	/* As kill -9 does: its sockets end. */
+	for (struct list *node = store->remote->idle.next; node != &store->remote->idle; node = node->next)
+		shutdown(LIST_OF(node, struct remote_link, link)->fd, SHUT_RDWR);
+	served_wait(&served, 1);
+	assert_int_equal(stat_of(other).leased_bytes, 0);
+	assert_int_equal(stat_of(other).matches, 0);
+	/* Old numbers are those of nobody. */
+	for (uint32_t i = 0; i < 5; i++)
+		cairn_lease_release(store, leases[i]);
+	cairn_match_release(store, match);
+	assert_int_equal(match_tokens(store, space, 1, 20), 20 * 16); /* another connection */
+	assert_int_equal(cairn_close(store), 0);
+	assert_int_equal(cairn_close(other), 0);
+	done(&served);
+}
+
+static void test_remote__goes_on_when_daemon_is_another(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *first = space_named(store, NULL, "first"), *space = space_named(store, NULL, "m");
+	put_chain(store, first, 1, 0, 1, LENGTH, CAIRN_DURABLE_FLASH);
+	put_chain(store, space, 1, 0, 20, LENGTH, CAIRN_DURABLE_FLASH);
+	cairn_lease *lease = lease_of(store, space, 1, 3);
+	served_stop(&served);
+	cairn_key key = key_at(1, 3);
+	struct cairn_item item = get_item(store, space, &key, 0, LENGTH);
+	assert_true(item.status == CAIRN_E_IO || item.status == CAIRN_E_NOENT);
+	struct cairn_lease_info info; /* what was leased is there still, for this process */
+	cairn_lease_get_info(lease, &info);
+	assert_true(pattern_is(info.address, LENGTH, &key, 0, 0));
+	served_start(&served);
+	/* Its numbers of spaces begin anew: this one was the second. */
+	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+	assert_int_equal(match_tokens(store, space, 1, 20), 20 * 16);
+	cairn_lease_release(store, lease);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+struct crowd {
+	struct served *served;
+	cairn *store; /* shared; NULL: one each */
+	uint32_t next, wrong;
+};
+
+static void *crowd_member(void *arg)
+{
+	struct crowd *crowd = arg;
+	uint32_t number = __atomic_fetch_add(&crowd->next, 1, __ATOMIC_RELAXED);
+	cairn *store = crowd->store ? crowd->store : served_client(crowd->served);
+	cairn_space *space = space_named(store, NULL, "m");
+	for (uint32_t round = 0; round < 30; round++) {
+		uint64_t chain = 100 + (number + round) % 6;
+		int wrong = put_chain(store, space, chain, 0, 8, LENGTH, round % 4 ? 0 : CAIRN_DURABLE_FLASH) != 8;
+		for (uint32_t i = 0; i < 8; i++) {
+			cairn_key key = key_at(chain, i);
+			int status = get_status(store, space, &key, LENGTH); /* checks the bytes */
+			wrong |= status != CAIRN_OK && status != CAIRN_MISS;
+		}
+		__atomic_fetch_add(&crowd->wrong, (uint32_t)wrong, __ATOMIC_RELAXED);
+	}
+	if (!crowd->store)
+		(void)cairn_close(store);
+	return NULL;
+}
+
+static void test_remote__serves_many_at_once(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	for (int shared = 0; shared < 2; shared++) {
+		struct crowd crowd = {.served = &served, .store = shared ? served_client(&served) : NULL};
+		pthread_t threads[8];
+		for (int i = 0; i < 8; i++)
+			assert_int_equal(pthread_create(&threads[i], NULL, crowd_member, &crowd), 0);
+		for (int i = 0; i < 8; i++)
+			pthread_join(threads[i], NULL);
+		assert_int_equal(crowd.wrong, 0);
+		if (shared)
+			assert_int_equal(cairn_close(crowd.store), 0);
+	}
+	served_wait(&served, 0);
+	assert_true(list_empty(&served.daemon.clients));
+	assert_int_equal(stat_of(served.daemon.store).leased_bytes, 0);
+	done(&served);
+}
+
+/* ---- clients that lie -------------------------------------------------------------------------------------------- */
+
+/* Sends bytes, and waits until the daemon has ended the connection or answered. The answer's result, or INT32_MIN. */
+static int64_t say_raw(int fd, const void *bytes, size_t length)
+{
+	struct wire_head head;
+	struct link_buffer body = {0};
+	int fds[WIRE_FDS_MAX];
+	int64_t result = INT32_MIN;
+	(void)send(fd, bytes, length, MSG_NOSIGNAL);
+	shutdown(fd, SHUT_WR);
+	if (!link_receive(fd, 10000, &head, &body, fds)) {
+		for (uint32_t i = 0; i < head.nfds; i++)
+			close(fds[i]);
+		result = head.result;
+	}
+	link_buffer_done(&body);
+	close(fd);
+	return result;
+}
+
+static size_t frame_of(struct wire_request *request, uint8_t *to)
+{
+	struct bytes_writer w = bytes_writer_of(to + WIRE_HEAD_BYTES, 65536);
+	wire_request_encode(request, &w);
+	struct wire_head head = {
+		.version = WIRE_VERSION, .type = (uint16_t)request->type, .id = 1, .body_bytes = (uint32_t)w.used};
+	wire_head_encode(&head, to + WIRE_HEAD_BYTES, to);
+	return WIRE_HEAD_BYTES + w.used;
+}
+
+static int connected(const struct served *served)
+{
+	int fd;
+	assert_int_equal(link_connect(served->socket, &fd), 0);
+	return fd;
+}
+
+/* A hello, then the request, on one connection. */
+static int64_t say_after_hello(struct served *served, struct wire_request *request, uint8_t *bytes)
+{
+	struct wire_head head;
+	struct link_buffer body = {0};
+	int fds[WIRE_FDS_MAX], fd = connected(served);
+	struct wire_request hello = {.type = WIRE_HELLO};
+	size_t length = frame_of(&hello, bytes);
+	assert_int_equal(send(fd, bytes, length, MSG_NOSIGNAL), (ssize_t)length);
+	assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+	link_buffer_done(&body);
+	return say_raw(fd, bytes, frame_of(request, bytes));
+}
+
+static void test_remote__stays_when_clients_lie(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *good = served_client(&served);
+	cairn_space *space = space_named(good, NULL, "m");
+	put_chain(good, space, 1, 0, 10, LENGTH, 0);
+	uint8_t *bytes = calloc(1, 70000);
+	struct wire_request *request = calloc(1, sizeof *request);
+	struct random random;
+	random_init(&random, 4);
+	for (int i = 0; i < 200; i++) { /* noise */
+		for (int at = 0; at < 400; at++)
+			bytes[at] = (uint8_t)random_next(&random);
+		(void)say_raw(connected(&served), bytes, 1 + random_below(&random, 400));
+	}
+	request->type = WIRE_STAT; /* before its hello */
+	assert_int_equal(say_raw(connected(&served), bytes, frame_of(request, bytes)), INT32_MIN);
+	request->type = WIRE_HELLO; /* cut short, and with a bit changed, at every place */
+	size_t length = frame_of(request, bytes);
+	for (size_t at = 0; at < length; at++) {
+		assert_int_equal(say_raw(connected(&served), bytes, at), INT32_MIN);
+		bytes[at] ^= 0x10;
+		assert_int_equal(say_raw(connected(&served), bytes, length), INT32_MIN);
+		bytes[at] ^= 0x10;
+	}
+	request->type = WIRE_PUT; /* a space that it has not described, staging memory that it has not given */
+	request->u.batch.nitems = 1;
+	request->u.batch.space = 1;
+	assert_int_equal(say_after_hello(&served, request, bytes), CAIRN_E_INVAL);
+	request->type = WIRE_LEASE;
+	request->u.batch.space = 77;
+	assert_int_equal(say_after_hello(&served, request, bytes), CAIRN_E_INVAL);
+	memset(request, 0, sizeof *request);
+	request->type = WIRE_RELEASE; /* what is not its own, or nobody's: nothing happens, nothing is answered */
+	uint64_t numbers[3] = {1, UINT64_MAX, 1ull << 32 | 1};
+	request->u.release.n = 3;
+	request->u.release.numbers = (const uint8_t *)numbers;
+	cairn_lease *lease = lease_of(good, space, 1, 1);
+	assert_int_equal(say_after_hello(&served, request, bytes), INT32_MIN);
+	assert_int_equal(stat_of(good).leased_bytes, LENGTH);
+	cairn_lease_release(good, lease);
+	memset(request, 0, sizeof *request);
+	request->type = WIRE_DESCRIBE;
+	request->u.describe.canon = bytes + 66000;
+	request->u.describe.length = 100;
+	assert_int_equal(say_after_hello(&served, request, bytes), CAIRN_E_INVAL);
+	memset(request, 0, sizeof *request);
+	request->type = WIRE_STAGE; /* without a descriptor */
+	request->u.stage_bytes = 1 << 20;
+	assert_int_equal(say_after_hello(&served, request, bytes), INT32_MIN);
+	/* The others saw nothing of it. */
+	assert_int_equal(match_tokens(good, space, 1, 10), 160);
+	cairn_key key = key_at(1, 9);
+	assert_int_equal(get_status(good, space, &key, LENGTH), CAIRN_OK);
+	free(request);
+	free(bytes);
+	assert_int_equal(cairn_close(good), 0);
+	done(&served);
+}
+
+/* Staging memory that could shrink under the daemon's hands, or is smaller than said, is not taken. */
+static void test_remote__refuses_staging_memory_that_could_shrink(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	struct wire_request request = {.type = WIRE_HELLO};
+	struct wire_head head;
+	struct link_buffer body = {0};
+	int fds[WIRE_FDS_MAX], fd = connected(&served), memory[3];
+	uint8_t *bytes = calloc(1, 70000);
+	size_t length = frame_of(&request, bytes);
+	assert_int_equal(send(fd, bytes, length, 0), (ssize_t)length);
+	assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+	memory[0] = memfd_create("no seal", MFD_ALLOW_SEALING);
+	memory[1] = memfd_create("too small", MFD_ALLOW_SEALING);
+	memory[2] = open("/dev/zero", O_RDWR);
+	assert_int_equal(ftruncate(memory[0], 1 << 20), 0);
+	assert_int_equal(ftruncate(memory[1], 4096), 0);
+	assert_int_equal(fcntl(memory[1], F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	for (int i = 0; i < 3; i++) {
+		uint8_t text[8];
+		bytes_set64(text, 1 << 20);
+		struct wire_head stage = {.version = WIRE_VERSION, .type = WIRE_STAGE, .nfds = 1, .id = 2, .body_bytes = 8};
+		assert_int_equal(link_send(fd, &stage, text, &memory[i], 1), 0);
+		assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+		assert_int_equal(head.result, CAIRN_E_INVAL);
+		close(memory[i]);
+	}
+	close(fd);
+	free(bytes);
+	link_buffer_done(&body);
+	done(&served);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_remote__gives_what_a_directory_gives),
+		cmocka_unit_test(test_remote__is_asked_when_directory_is_owned),
+		cmocka_unit_test(test_remote__cannot_write_when_it_reads_in_place),
+		cmocka_unit_test(test_remote__misses_when_memory_is_damaged),
+		cmocka_unit_test(test_remote__gets_all_when_leases_are_bounded),
+		cmocka_unit_test(test_remote__gives_all_back_when_client_dies),
+		cmocka_unit_test(test_remote__goes_on_when_daemon_is_another),
+		cmocka_unit_test(test_remote__serves_many_at_once),
+		cmocka_unit_test(test_remote__stays_when_clients_lie),
+		cmocka_unit_test(test_remote__refuses_staging_memory_that_could_shrink),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -68,14 +68,14 @@ static uint64_t hold(struct client *client, struct held **table, uint32_t *n, ui
 	return number;
 }
 
-static void *take(struct client *client, struct held *table, uint32_t n, uint64_t number)
+static void *take(struct client *client, struct held **table, const uint32_t *n, uint64_t number)
 {
 	void *what = NULL;
 	uint32_t at = (uint32_t)number - 1;
 	pthread_mutex_lock(&client->lock);
-	if (at < n && table[at].count == number >> 32) {
-		what = table[at].what;
-		table[at].what = NULL;
+	if (at < *n && (*table)[at].count == number >> 32) {
+		what = (*table)[at].what;
+		(*table)[at].what = NULL;
 	}
 	pthread_mutex_unlock(&client->lock);
 	return what;
@@ -93,12 +93,12 @@ uint64_t client_hold_match(struct client *client, cairn_match *match)
 
 cairn_lease *client_take_lease(struct client *client, uint64_t number)
 {
-	return take(client, client->leases, client->nleases, number);
+	return take(client, &client->leases, &client->nleases, number);
 }
 
 cairn_match *client_take_match(struct client *client, uint64_t number)
 {
-	return take(client, client->matches, client->nmatches, number);
+	return take(client, &client->matches, &client->nmatches, number);
 }
 
 uint32_t client_space_number(struct client *client, cairn_space *space)

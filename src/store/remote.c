@@ -206,8 +206,10 @@ int remote_space_number(struct remote *remote, struct remote_link *link, struct 
 	if (!request)
 		return err_set(CAIRN_E_NOMEM, "no memory for a request");
 	request->type = WIRE_DESCRIBE;
+	pthread_mutex_lock(&remote->store->lock); /* the rest of a description never changes */
 	request->u.describe.cost_a_s = space->space.desc.cost_a_s;
 	request->u.describe.cost_b_s = space->space.desc.cost_b_s;
+	pthread_mutex_unlock(&remote->store->lock);
 	request->u.describe.canon = space->space.canon;
 	request->u.describe.length = (uint32_t)space->space.canon_length;
 	int error = remote_call(remote, link, request, 0, &reply);

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cairnd and its clients are killed, again and again, while they put and get. What was acknowledged as durable is read
+ * back; what comes back is right; and the daemon goes on when a client dies, holding leases or in the middle of a put.
+ *
+ *     torture_serve CAIRND DIRECTORY ROUNDS
+ *
+ * Each client is a process; it tells in shared memory which of its keys it was promised.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "cairn/cairn.h"
+
+enum {
+	CLIENTS = 4,
+	KEYS = 400,
+	LENGTH = 70000,
+};
+
+static struct known {
+	uint8_t promised[CLIENTS][KEYS];
+	uint64_t gets;
+} *known;
+static char place[600];
+
+static cairn_key key_of(uint32_t client, uint32_t number)
+{
+	cairn_key key;
+	struct random random;
+	random_init(&random, client * 100003u + number + 1);
+	for (int i = 0; i < 4; i++) {
+		uint64_t word = random_next(&random);
+		memcpy(key.bytes + 8 * i, &word, 8);
+	}
+	return key;
+}
+
+static void fill(uint8_t *bytes, const cairn_key *key)
+{
+	for (uint32_t i = 0; i < LENGTH; i++)
+		bytes[i] = (uint8_t)(key->bytes[i % 32] + i / 32);
+}
+
+static int open_it(cairn **ret_store, cairn_space **ret_space)
+{
+	static const cairn_digest weights = {{3}};
+	struct cairn_space_desc desc = {
+		.size = sizeof desc, .model = "torture", .weights = &weights, .kv_dtype = "f16", .block_tokens = 16};
+	int error = cairn_open(place, NULL, ret_store);
+	return error ? error : cairn_describe(*ret_store, &desc, ret_space);
+}
+
+/* Puts, gets and leases until it is killed. Exit status 1: something was wrong. */
+static void client(uint32_t number, uint64_t seed)
+{
+	static uint8_t bytes[LENGTH], want[LENGTH];
+	struct random random;
+	cairn *store;
+	cairn_space *space;
+	random_init(&random, seed);
+	while (open_it(&store, &space)) /* the daemon is not there yet */
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	for (;;) {
+		uint32_t mine = (uint32_t)random_below(&random, KEYS), from = (uint32_t)random_below(&random, CLIENTS);
+		cairn_key key = key_of(number, mine), other = key_of(from, (uint32_t)random_below(&random, KEYS));
+		struct cairn_buf buf = cairn_buf_of(bytes, LENGTH);
+		struct cairn_item item = {.key = key, .bufs = &buf, .nbufs = 1};
+		struct cairn_call call = {.size = sizeof call, .durability = CAIRN_DURABLE_FLASH};
+		fill(bytes, &key);
+		if (cairn_put(store, space, &item, 1, &call) == 1)
+			__atomic_store_n(&known->promised[number][mine], 1, __ATOMIC_SEQ_CST);
+		item = (struct cairn_item){.key = other, .bufs = &buf, .nbufs = 1};
+		cairn_lease *lease = NULL;
+		(void)cairn_lease_take(store, space, &item, NULL, &lease); /* held: it may die with it */
+		item.bufs = &buf;
+		item.nbufs = 1;
+		if (cairn_get(store, space, &item, 1, NULL) == 1) {
+			fill(want, &other);
+			if (memcmp(bytes, want, LENGTH) != 0)
+				_exit(1);
+			__atomic_fetch_add(&known->gets, 1, __ATOMIC_RELAXED);
+		}
+		cairn_lease_release(store, lease);
+	}
+}
+
+static pid_t daemon_start(const char *program, const char *directory)
+{
+	pid_t pid = fork();
+	if (!pid) {
+		execl(program, "cairnd", "--dir", directory, "--listen", place, "--memory", "24MiB", "--flash",
+		      getenv("CAIRN_TORTURE_FLASH"), (char *)NULL);
+		_exit(127);
+	}
+	return pid;
+}
+
+static int check_all(void)
+{
+	static uint8_t bytes[LENGTH], want[LENGTH];
+	cairn *store;
+	cairn_space *space;
+	int missing = 0;
+	for (int tries = 0; open_it(&store, &space); tries++) {
+		if (tries == 2000)
+			return fprintf(stderr, "torture_serve: the daemon does not come up: %s\n", cairn_error_text()), -1;
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	}
+	for (uint32_t c = 0; c < CLIENTS; c++)
+		for (uint32_t i = 0; i < KEYS; i++) {
+			cairn_key key = key_of(c, i);
+			struct cairn_buf buf = cairn_buf_of(bytes, LENGTH);
+			struct cairn_item item = {.key = key, .bufs = &buf, .nbufs = 1};
+			fill(want, &key);
+			long got = cairn_get(store, space, &item, 1, NULL);
+			if (got == 1 && memcmp(bytes, want, LENGTH) != 0)
+				return fprintf(stderr, "torture_serve: wrong bytes\n"), -1;
+			missing += known->promised[c][i] && got != 1;
+		}
+	struct cairn_stat stat = {.size = sizeof stat};
+	if (cairn_stat(store, &stat) || stat.leased_bytes)
+		return fprintf(stderr, "torture_serve: %" PRIu64 " bytes are leased by nobody\n", stat.leased_bytes), -1;
+	if (cairn_close(store) || missing)
+		return fprintf(stderr, "torture_serve: %d parts were acknowledged and are not there\n", missing), -1;
+	return 0;
+}
+
+static void pause_ms(uint64_t ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	pid_t clients[CLIENTS];
+	struct random random;
+	int status, failed = 0;
+	if (argc != 4)
+		return fprintf(stderr, "torture_serve CAIRND DIRECTORY ROUNDS\n"), 2;
+	known = mmap(NULL, sizeof *known, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	snprintf(place, sizeof place, "unix:%s.sock", argv[2]);
+	random_init(&random, (uint64_t)time(NULL));
+	for (int round = 0; round < atoi(argv[3]) && !failed; round++) {
+		pid_t server = daemon_start(argv[1], argv[2]);
+		for (uint32_t c = 0; c < CLIENTS; c++)
+			if (!(clients[c] = fork()))
+				client(c, random_next(&random) + c);
+		/* Clients die first, one after the other; what they held is given back to the others. */
+		for (uint32_t c = 0; c < CLIENTS; c++) {
+			pause_ms(30 + random_below(&random, 150));
+			if (c == CLIENTS - 1 && round % 2)
+				kill(server, SIGKILL);
+			kill(clients[c], SIGKILL);
+			waitpid(clients[c], &status, 0);
+			if (!WIFSIGNALED(status)) {
+				fprintf(stderr, "torture_serve: a client got wrong bytes\n");
+				failed = 1;
+			}
+		}
+		if (round % 2) {
+			waitpid(server, &status, 0);
+			server = daemon_start(argv[1], argv[2]);
+		}
+		failed |= check_all() != 0;
+		kill(server, SIGTERM);
+		waitpid(server, &status, 0);
+		if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+			fprintf(stderr, "torture_serve: the daemon ended with status %d\n", status);
+			failed = 1;
+		}
+	}
+	printf("%s rounds, %" PRIu64 " parts got\n", argv[3], known->gets);
+	return failed;
+}

@@ -707,6 +707,8 @@ static int options_check(const char *place, struct cairn_options *options, const
 		return err_set(CAIRN_E_INVAL, "no place to open: give a directory");
 	if (!strncmp(place, "tcp:", 4) || !strncmp(place, "tcp+plain:", 10))
 		return err_set(CAIRN_E_INVAL, "%s: this version opens directories (dir:PATH) and sockets (unix:PATH)", place);
+	if (!strcmp(place, "unix:"))
+		return err_set(CAIRN_E_INVAL, "unix: without the path of a socket");
 	*ret_path = strncmp(place, "dir:", 4) ? place : place + 4;
 	if (!(*ret_path)[0] || strlen(*ret_path) > 200)
 		return err_set(CAIRN_E_INVAL, "a store's path has 1 to 200 bytes");

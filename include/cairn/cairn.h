@@ -100,6 +100,8 @@ enum {
 	CAIRN_OPEN_CREATE = 1u << 0,   /* make the store when the directory is missing or empty */
 	CAIRN_OPEN_READONLY = 1u << 1, /* write nothing, not even recovery's repairs */
 	CAIRN_OPEN_NO_FLASH = 1u << 2, /* memory tier only; nothing survives; no directory is needed */
+	CAIRN_OPEN_SHARED = 1u << 3,   /* other processes shall have it as well: a cairnd serves it. Where none does, one is
+	                                * started with these options, and ends with the last of its clients */
 };
 
 struct cairn_options {
@@ -117,7 +119,8 @@ struct cairn_options {
 	uint32_t pin_share_percent;   /* most of flash that pins and saved-with-time-to-live may hold; 0: 50 */
 };
 
-/* Opens the store at `place`: "dir:PATH" or a plain path. `options` may be NULL.
+/* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
+ * a cairnd owns the directory it is asked instead; options are its own then. `options` may be NULL.
  * Device paths, their budgets and the free floor are remembered by the store; left 0 they stay what they were. The rest
  * (memory, catalog, threads) is of this open alone.
  * Takes milliseconds, and the time to touch memory_bytes: payloads are not read, except in groups that were never

@@ -109,6 +109,14 @@ int conn_start(struct daemon *daemon, int fd)
 	return -error;
 }
 
+uint32_t daemon_conns(struct daemon *daemon)
+{
+	pthread_mutex_lock(&daemon->lock);
+	uint32_t n = daemon->nconns;
+	pthread_mutex_unlock(&daemon->lock);
+	return n;
+}
+
 void daemon_stop(struct daemon *daemon)
 {
 	pthread_mutex_lock(&daemon->lock);

@@ -66,6 +66,7 @@ struct conn {
 
 /* conn.c: takes over `fd`; starts its thread. 0, or -errno (fd is closed). */
 int conn_start(struct daemon *daemon, int fd);
+uint32_t daemon_conns(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
 
 /* client.c */

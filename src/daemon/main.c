@@ -24,12 +24,15 @@
 #include "daemon/daemon.h"
 #include "store/store.h"
 
-enum { KEY_CHECK = 300, KEY_PRINT, KEY_CONF };
+enum { KEY_CHECK = 300, KEY_PRINT, KEY_PRIVATE, KEY_CONF };
+
+#define PRIVATE_FIRST_MS 30000 /* a private one that nobody asks for so long ends; later, after the last client */
+#define PRIVATE_LAST_MS 500
 
 struct words {
 	struct conf conf;
 	const char *file;
-	int only_check, print;
+	int only_check, print, private;
 };
 
 /* ---- what is said ------------------------------------------------------------------------------------------------ */
@@ -73,6 +76,7 @@ static const struct argp_option options[] = {
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
 	{"segment", KEY_CONF + 5, "SIZE", 0, "Segments of a device that is made (fits the budget)", 1},
 	{"check", KEY_CHECK, NULL, 0, "Check the configuration and end", 2},
+	{"private", KEY_PRIVATE, NULL, 0, "In the background, until the last client has gone", 2},
 	{"print-config", KEY_PRINT, NULL, 0, "Print the configuration in force and end", 2},
 	{0},
 };
@@ -93,6 +97,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case KEY_CHECK:
 		words->only_check = 1;
+		return 0;
+	case KEY_PRIVATE:
+		words->private = 1;
 		return 0;
 	case KEY_PRINT:
 		words->print = 1;
@@ -174,17 +181,22 @@ static int listeners_open(const struct conf *conf, int fds[CONF_LISTEN])
 }
 
 /* Until a signal ends it. */
-static void serve_all(struct daemon *daemon, const struct conf *conf, const int listeners[CONF_LISTEN], int signals)
+static void serve_all(struct daemon *daemon, const struct conf *conf, const int listeners[CONF_LISTEN], int signals,
+                      int private)
 {
+	int wait = private ? PRIVATE_FIRST_MS : -1;
 	struct pollfd polls[CONF_LISTEN + 1] = {{.fd = signals, .events = POLLIN}};
 	for (uint32_t i = 0; i < conf->nlisten; i++)
 		polls[i + 1] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
 	for (;;) {
-		int n = poll(polls, conf->nlisten + 1, -1);
+		int n = poll(polls, conf->nlisten + 1, wait);
 		if (n < 0 && errno != EINTR)
+			return;
+		if (n == 0 && !daemon_conns(daemon))
 			return;
 		if (n <= 0)
 			continue;
+		wait = private ? PRIVATE_LAST_MS : -1;
 		if (polls[0].revents)
 			return;
 		for (uint32_t i = 0; i < conf->nlisten; i++) {
@@ -197,7 +209,7 @@ static void serve_all(struct daemon *daemon, const struct conf *conf, const int 
 	}
 }
 
-static int run(const struct conf *conf, int signals)
+static int run(const struct conf *conf, int signals, int private)
 {
 	struct daemon daemon = {0};
 	int listeners[CONF_LISTEN];
@@ -227,7 +239,7 @@ static int run(const struct conf *conf, int signals)
 		say("warning", "the directory's file `daemon` can not be written: who is given the directory will not find us");
 	say("info", "ready");
 	notify("READY=1");
-	serve_all(&daemon, conf, listeners, signals);
+	serve_all(&daemon, conf, listeners, signals, private);
 	notify("STOPPING=1");
 	say("info", "ending");
 	place_forget(conf);
@@ -255,6 +267,9 @@ int main(int argc, char **argv)
 		conf_print(&words.conf, stdout);
 	if (words.print || words.only_check)
 		return 0;
+	/* Whoever started it does not wait for it, nor does a terminal end it. */
+	if (words.private && (fork() || setsid() < 0))
+		return 0;
 	sigset_t set;
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
@@ -264,5 +279,5 @@ int main(int argc, char **argv)
 	signal(SIGXFSZ, SIG_IGN);
 	int signals = signalfd(-1, &set, SFD_CLOEXEC);
 	check(signals >= 0);
-	return run(&words.conf, signals);
+	return run(&words.conf, signals, words.private);
 }

@@ -684,7 +684,7 @@ static int store_allocate(cairn *store, const struct cairn_options *options)
 	return error;
 }
 
-static int options_check(const char *place, struct cairn_options *options, const char **ret_path)
+int store_options_check(const char *place, struct cairn_options *options, const char **ret_path)
 {
 	if (options->write_version > FMT_VERSION)
 		return err_set(CAIRN_E_INVAL, "write_version %u: this library writes versions up to %u", options->write_version,
@@ -753,8 +753,8 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 
 /* ---- a cairnd has it --------------------------------------------------------------------------------------------- */
 
-static int open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
-                       cairn **ret_store)
+int store_open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
+                      cairn **ret_store)
 {
 	cairn *store = store_new(maker, options);
 	if (!store)
@@ -767,20 +767,6 @@ static int open_remote(const char *socket, const struct io_maker *maker, const s
 	return error;
 }
 
-/* Another process owns the directory. If that is a cairnd, it is asked instead. */
-static int open_owned(const char *place, const struct cairn_options *given, cairn **ret_store)
-{
-	struct cairn_options options = {0};
-	char socket[LINK_PATH_MAX], text[512];
-	const char *path = strncmp(place, "dir:", 4) ? place : place + 4;
-	if (given)
-		memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
-	memcpy(text, err_text(), strlen(err_text()) + 1);
-	if (!directory_daemon(path, socket, sizeof(socket)) && !open_remote(socket, &io_maker_real, &options, ret_store))
-		return 0;
-	return err_set(CAIRN_E_OWNED, "%s", text);
-}
-
 int store_open(const char *place, const struct cairn_options *given, const struct io_maker *maker, cairn **ret_store)
 {
 	struct cairn_options options = {0};
@@ -791,12 +777,12 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 		return err_set(CAIRN_E_INVAL, "cairn_options: set size to sizeof(struct cairn_options)");
 	if (given)
 		memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
-	int error = options_check(place, &options, &path);
+	int error = store_options_check(place, &options, &path);
 	if (error)
 		return error;
 	uint64_t started = clock_mono_ns(maker->clock);
 	if (path && !strncmp(path, "unix:", 5))
-		return open_remote(path + 5, maker, &options, ret_store);
+		return store_open_remote(path + 5, maker, &options, ret_store);
 	cairn *store = store_new(maker, &options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
@@ -820,12 +806,6 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store)
 {
 	return store_open(place, options, &io_maker_real, ret_store);
-}
-
-CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
-{
-	int error = store_open_own(place, options, ret_store);
-	return error == CAIRN_E_OWNED && place ? open_owned(place, options, ret_store) : error;
 }
 
 CAIRN_API int cairn_sync(cairn *store)

@@ -146,6 +146,11 @@ struct cairn {
 int store_open(const char *place, const struct cairn_options *options, const struct io_maker *maker, cairn **ret_store);
 /* cairn_open for one who is to own the directory: another owner's cairnd is not asked instead. */
 int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store);
+/* One that the cairnd of that socket has. */
+int store_open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
+                      cairn **ret_store);
+/* 0, or INVAL. ret_path: NULL: no directory is needed; else the directory's path, or "unix:PATH". */
+int store_options_check(const char *place, struct cairn_options *options, const char **ret_path);
 /* Frees a store whose process is dead: nothing is written (simulation). */
 void store_abandon(cairn *store);
 /* Lets others make progress and waits for a change; the lock is held before and after. 0, or CAIRN_E_LATE. */

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Starting a private cairnd. Eight processes that open one directory at the same time may start eight: the directory's
+ * lock lets one of them live, and all are its clients.
+ *
+ * Threads: any. Memory: arguments, while it starts. The process is not forked (an engine may hold a GPU): spawned.
+ */
+#include "store/autostart.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum { ARGUMENTS = 64, SIZE_TEXT = 24 };
+
+struct arguments {
+	char *list[ARGUMENTS];
+	uint32_t n;
+	char dir[PATH_MAX], memory[SIZE_TEXT], catalog[SIZE_TEXT], segment[SIZE_TEXT];
+	char flash[16][PATH_MAX + SIZE_TEXT];
+};
+
+static void add(struct arguments *to, const char *option, char *value)
+{
+	to->list[to->n++] = (char *)(uintptr_t)option;
+	if (value)
+		to->list[to->n++] = value;
+}
+
+static void add_size(struct arguments *to, const char *option, char text[SIZE_TEXT], uint64_t bytes)
+{
+	if (!bytes)
+		return;
+	snprintf(text, SIZE_TEXT, "%llu", (unsigned long long)bytes);
+	add(to, option, text);
+}
+
+static void arguments_make(struct arguments *to, const struct cairn_options *options)
+{
+	add(to, "cairnd", NULL);
+	add(to, "--private", NULL);
+	add(to, "--dir", to->dir);
+	add_size(to, "--memory", to->memory, options->memory_bytes);
+	add_size(to, "--catalog", to->catalog, options->catalog_bytes);
+	add_size(to, "--segment", to->segment, options->segment_bytes);
+	for (uint32_t i = 0; i < options->nflash && i < 16; i++) {
+		const struct cairn_flash *flash = &options->flash[i];
+		char room[PATH_MAX];
+		/* Inside of the directory where no path is given. */
+		if (flash->path)
+			snprintf(room, sizeof(room), "%s", flash->path);
+		else
+			snprintf(room, sizeof(room), "%.4000s/flash.cairn", to->dir);
+		if (flash->budget_bytes)
+			snprintf(to->flash[i], sizeof(to->flash[i]), "%s:%llu", room, (unsigned long long)flash->budget_bytes);
+		else
+			snprintf(to->flash[i], sizeof(to->flash[i]), "%s", room);
+		add(to, "--flash", to->flash[i]);
+	}
+}
+
+/* cairnd lies beside the program that runs or the library, or in bin near their directory; else PATH is searched. */
+static void program_find(char ret_program[PATH_MAX])
+{
+	static const char *const near[] = {"cairnd", "../bin/cairnd", "../../bin/cairnd"};
+	char places[2][PATH_MAX] = {"", ""};
+	Dl_info library;
+	ssize_t n = readlink("/proc/self/exe", places[0], PATH_MAX - 1);
+	places[0][n > 0 ? n : 0] = 0;
+	if (dladdr((void *)(uintptr_t)autostart, &library) && library.dli_fname)
+		snprintf(places[1], PATH_MAX, "%s", library.dli_fname);
+	for (int i = 0; i < 2; i++)
+		for (size_t k = 0; k < sizeof(near) / sizeof(near[0]); k++) {
+			const char *slash = strrchr(places[i], '/');
+			int length = slash ? (int)(slash - places[i]) : -1;
+			if (length < 0 || snprintf(ret_program, PATH_MAX, "%.*s/%s", length, places[i], near[k]) >= PATH_MAX)
+				continue;
+			if (!access(ret_program, X_OK))
+				return;
+		}
+	snprintf(ret_program, PATH_MAX, "cairnd");
+}
+
+/* Runs it until it has made itself nobody's child (--private does): an engine that waits for its own does not meet
+ * it. */
+static int spawn(const char *program, char **list)
+{
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	pid_t pid;
+	int status = 0;
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attributes);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
+	posix_spawn_file_actions_adddup2(&files, 0, 1);
+	posix_spawn_file_actions_adddup2(&files, 0, 2);
+	posix_spawn_file_actions_addclosefrom_np(&files, 3);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	int error = posix_spawnp(&pid, program, &files, &attributes, list, environ);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	if (error)
+		return err_set(CAIRN_E_NOENT, "cannot start %s: %s", program, strerror(error));
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		continue;
+	return 0;
+}
+
+int autostart(const char *path, const struct cairn_options *options)
+{
+	char real[PATH_MAX] = "", program[PATH_MAX];
+	struct arguments *arguments = mem_alloc(sizeof(*arguments));
+	if (!arguments)
+		return err_set(CAIRN_E_NOMEM, "no memory to start cairnd");
+	if (path[0] != '/' && !getcwd(real, sizeof(real))) {
+		mem_free(arguments);
+		return err_set(CAIRN_E_NOENT, "the current directory has no path: %s", strerror(errno));
+	}
+	if (snprintf(arguments->dir, sizeof(arguments->dir), "%s%s%s", real, real[0] ? "/" : "", path) >= PATH_MAX) {
+		mem_free(arguments);
+		return err_set(CAIRN_E_INVAL, "the path of the directory is too long");
+	}
+	arguments_make(arguments, options);
+	program_find(program);
+	int error = spawn(program, arguments->list);
+	mem_free(arguments);
+	return error;
+}

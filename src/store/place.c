@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a place means: a directory, which this process owns or a cairnd does; a cairnd's socket; a directory that
+ * processes share.
+ * Threads: any. Memory: none.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "store/autostart.h"
+#include "store/directory.h"
+#include "store/remote.h"
+#include "store/store.h"
+
+/* Another process owns the directory. If that is a cairnd, it is asked instead. */
+static int open_owned(const char *place, const struct cairn_options *given, cairn **ret_store)
+{
+	struct cairn_options options = {0};
+	char socket[LINK_PATH_MAX], text[512];
+	const char *path = strncmp(place, "dir:", 4) ? place : place + 4;
+	if (given)
+		memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
+	memcpy(text, err_text(), strlen(err_text()) + 1);
+	if (!directory_daemon(path, socket, sizeof(socket)) &&
+	    !store_open_remote(socket, &io_maker_real, &options, ret_store))
+		return 0;
+	return err_set(CAIRN_E_OWNED, "%s", text);
+}
+
+#define SHARED_PATIENCE_NS 60000000000ull /* a store of many devices, touched memory: it takes its time to open */
+#define SHARED_START_NS 2000000000ull     /* after so long one more is started: the last may have been ending */
+
+/* The cairnd of a directory; started where there is none. Whoever comes first with it, all are its clients. */
+static int open_shared(const char *place, const struct cairn_options *given, cairn **ret_store)
+{
+	struct cairn_options options = {0};
+	const char *path = NULL;
+	char socket[LINK_PATH_MAX];
+	if (given->size > 4096)
+		return err_set(CAIRN_E_INVAL, "cairn_options: set size to sizeof(struct cairn_options)");
+	memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
+	int error = store_options_check(place, &options, &path);
+	if (!error && (!path || options.flags & (CAIRN_OPEN_READONLY | CAIRN_OPEN_NO_FLASH)))
+		error = err_set(CAIRN_E_INVAL, "a store that is shared has a directory, and is written");
+	uint64_t begun = clock_mono_ns(&clock_real), started = 0;
+	while (!error) {
+		if (!directory_daemon(path, socket, sizeof(socket)) &&
+		    !store_open_remote(socket, &io_maker_real, &options, ret_store))
+			return 0;
+		uint64_t now = clock_mono_ns(&clock_real);
+		if (now - begun > SHARED_PATIENCE_NS)
+			return err_set(CAIRN_E_BUSY, "no cairnd has come up for %s: try cairn serve --dir %s, it says why", path,
+			               path);
+		if (!started || now - started > SHARED_START_NS) {
+			error = autostart(path, &options);
+			started = now;
+		}
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+	}
+	return error;
+}
+
+CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
+{
+	if (place && options && options->size && options->flags & CAIRN_OPEN_SHARED && strncmp(place, "unix:", 5))
+		return open_shared(place, options, ret_store);
+	int error = store_open_own(place, options, ret_store);
+	return error == CAIRN_E_OWNED && place ? open_owned(place, options, ret_store) : error;
+}

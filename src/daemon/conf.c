@@ -20,7 +20,7 @@ static const struct conf_key {
 	const char *expected;
 } conf_keys[] = {
 	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory"},
-	{"listen", CONF_PLACES, 0, "places as unix:PATH"},
+	{"listen", CONF_PLACES, 0, "places as unix:PATH or tcp+plain://HOST:PORT"},
 	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB"},
 	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB"},
 	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget"},
@@ -70,7 +70,12 @@ static int number_of(const char *text, int base, uint64_t least, uint64_t most, 
 
 static int place_add(struct conf *conf, const char *text)
 {
-	if (strncmp(text, "unix:", 5) != 0 || !text[5] || conf->nlisten == CONF_LISTEN)
+	const char *port = !strncmp(text, "tcp+plain://", 12) ? strrchr(text + 12, ':') : NULL;
+	if (conf->nlisten == CONF_LISTEN)
+		return -1;
+	if (!port && (strncmp(text, "unix:", 5) != 0 || !text[5]))
+		return -1;
+	if (port && (port == text + 12 || !port[1] || strspn(port + 1, "0123456789") != strlen(port + 1)))
 		return -1;
 	conf->listen[conf->nlisten++] = mem_copy_string(text);
 	return 0;

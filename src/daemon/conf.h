@@ -16,7 +16,7 @@ enum { CONF_LISTEN = 8, CONF_FLASH = 16 };
 
 struct conf {
 	const char *dir;                /* the store's directory; no default */
-	const char *listen[CONF_LISTEN]; /* "unix:PATH"; none: unix:DIR/cairn.sock */
+	const char *listen[CONF_LISTEN]; /* "unix:PATH" or "tcp+plain://HOST:PORT"; unix:DIR/cairn.sock unless others */
 	uint32_t nlisten;
 	uint64_t memory_bytes;          /* 0: 256 MiB */
 	uint64_t catalog_bytes;

@@ -22,6 +22,11 @@ int conn_begin(struct conn *conn, const char *text, size_t bytes)
 
 int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more)
 {
+	return conn_reply_bulk(conn, head, result, more, 0);
+}
+
+int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t result, int more, uint64_t bulk_bytes)
+{
 	check(!conn->reply.failed);
 	struct wire_head reply = {.version = WIRE_VERSION,
 	                          .type = head->type,
@@ -29,10 +34,29 @@ int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, 
 	                          .nfds = (uint16_t)conn->nfds,
 	                          .id = head->id,
 	                          .result = result,
-	                          .body_bytes = (uint32_t)conn->reply.used};
+	                          .body_bytes = (uint32_t)conn->reply.used,
+	                          .bulk_bytes = bulk_bytes};
 	int error = link_send(conn->fd, &reply, conn->out.bytes, conn->fds, conn->nfds);
 	conn->nfds = 0;
 	return error ? -1 : 0;
+}
+
+/* The payload of a put, into memory of our own. 0 or -1. */
+static int bulk_receive(struct conn *conn, uint64_t bytes)
+{
+	if (bytes > conn->stage_bytes) {
+		uint64_t room = 4u << 20;
+		while (room < bytes)
+			room *= 2;
+		uint8_t *stage = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (stage == MAP_FAILED)
+			return -1;
+		if (conn->stage)
+			munmap(conn->stage, conn->stage_bytes);
+		conn->stage = stage;
+		conn->stage_bytes = room;
+	}
+	return link_receive_bytes(conn->fd, conn->stage, bytes) ? -1 : 0;
 }
 
 /* One request. Whether there may be another. */
@@ -43,9 +67,13 @@ static int conn_step(struct conn *conn)
 	if (link_receive(conn->fd, LINK_FOREVER, &head, &conn->in, fds))
 		return 0;
 	struct wire_request *request = mem_alloc(sizeof(*request));
+	/* Payload comes with puts of other servers alone; memory from this one. */
+	int bulk = conn->tcp && (head.type == WIRE_PUT || head.type == WIRE_SAVE) && conn->client;
 	int good = request && !(head.flags & WIRE_REPLY) &&
 	           !wire_request_decode(head.type, conn->in.bytes, head.body_bytes, request) &&
-	           (head.type == WIRE_HELLO) == !conn->client && head.nfds == (head.type == WIRE_STAGE);
+	           (head.type == WIRE_HELLO) == !conn->client &&
+	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) && (bulk || !head.bulk_bytes) &&
+	           (!bulk || !bulk_receive(conn, head.bulk_bytes));
 	if (good)
 		good = !serve(conn, &head, request, fds);
 	for (uint32_t i = 0; i < head.nfds; i++)
@@ -84,7 +112,7 @@ static void *conn_main(void *arg)
 	return NULL;
 }
 
-int conn_start(struct daemon *daemon, int fd)
+int conn_start(struct daemon *daemon, int fd, int tcp)
 {
 	struct conn *conn = mem_alloc(sizeof(*conn));
 	pthread_t thread;
@@ -92,6 +120,7 @@ int conn_start(struct daemon *daemon, int fd)
 	if (conn) {
 		conn->daemon = daemon;
 		conn->fd = fd;
+		conn->tcp = tcp;
 		pthread_mutex_lock(&daemon->lock);
 		error = daemon->nconns == DAEMON_CONNS || daemon->stopping ? EAGAIN
 		                                                          : pthread_create(&thread, NULL, conn_main, conn);

@@ -53,19 +53,19 @@ struct conn {
 	struct list link;
 	struct daemon *daemon;
 	struct client *client; /* NULL before its hello */
-	int fd;
+	int fd, tcp; /* tcp: another server's; no memory is shared */
 	struct link_buffer in, out;
 	struct bytes_writer reply; /* into `out` */
 	int fds[WIRE_FDS_MAX];     /* to go with the reply */
 	uint32_t nfds;
 	uint64_t *sent;            /* numbers of the extents that this connection has */
 	uint32_t nsent, sent_room;
-	uint8_t *stage;            /* the client's, mapped; NULL: none */
+	uint8_t *stage;            /* the client's, mapped; tcp: our own, for what comes behind frames; NULL: none */
 	uint64_t stage_bytes;
 };
 
 /* conn.c: takes over `fd`; starts its thread. 0, or -errno (fd is closed). */
-int conn_start(struct daemon *daemon, int fd);
+int conn_start(struct daemon *daemon, int fd, int tcp);
 uint32_t daemon_conns(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
 
@@ -85,6 +85,7 @@ cairn_space *client_space(struct client *client, uint32_t number);       /* NULL
 int serve(struct conn *conn, const struct wire_head *head, struct wire_request *request, const int *fds);
 /* Sends what `reply` holds. more: another frame follows. 0 or -1. */
 int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more);
+int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t result, int more, uint64_t bulk_bytes);
 /* Begins a reply of at most `bytes` behind its text (NULL: none). 0 or -1. */
 int conn_begin(struct conn *conn, const char *text, size_t bytes);
 

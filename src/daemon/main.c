@@ -70,7 +70,7 @@ static void notify(const char *state)
 
 static const struct argp_option options[] = {
 	{"dir", KEY_CONF, "PATH", 0, "The store's directory; made where it is missing or empty", 1},
-	{"listen", KEY_CONF + 1, "unix:PATH", 0, "Where to listen; again for more (unix:DIR/cairn.sock)", 1},
+	{"listen", KEY_CONF + 1, "PLACE", 0, "unix:PATH or tcp+plain://HOST:PORT; again for more (unix:DIR/cairn.sock)", 1},
 	{"memory", KEY_CONF + 2, "SIZE", 0, "Memory tier (256MiB)", 1},
 	{"flash", KEY_CONF + 3, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 1},
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
@@ -114,6 +114,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
+/* The first socket file to listen on; NULL: none. */
+static const char *local_place(const struct conf *conf)
+{
+	for (uint32_t i = 0; i < conf->nlisten; i++)
+		if (!strncmp(conf->listen[i], "unix:", 5))
+			return conf->listen[i] + 5;
+	return NULL;
+}
+
 /* What the file and the options leave open. 0 or -1. */
 static int conf_complete(struct conf *conf)
 {
@@ -121,11 +130,13 @@ static int conf_complete(struct conf *conf)
 		fprintf(stderr, "cairnd: no directory; give --dir PATH, or a configuration with a line dir: PATH\n");
 		return -1;
 	}
-	if (!conf->nlisten) {
+	if (!local_place(conf)) { /* also beside a network's: the directory leads to it */
 		size_t room = strlen(conf->dir) + 32;
 		char *place = mem_alloc(room);
-		if (!place)
+		if (!place || conf->nlisten == CONF_LISTEN) {
+			fprintf(stderr, "cairnd: at most %d places to listen, one of them a socket file\n", CONF_LISTEN);
 			return -1;
+		}
 		snprintf(place, room, "unix:%s/cairn.sock", conf->dir);
 		conf->listen[conf->nlisten++] = place;
 	}
@@ -141,7 +152,7 @@ static int conf_complete(struct conf *conf)
 static int place_tell(const struct conf *conf)
 {
 	char file[4200], aside[4200], socket[LINK_PATH_MAX];
-	const char *path = conf->listen[0] + 5;
+	const char *path = local_place(conf);
 	char directory[PATH_MAX] = "";
 	/* From wherever they are: an absolute path. */
 	if (path[0] != '/' && !getcwd(directory, sizeof(directory)))
@@ -163,18 +174,40 @@ static void place_forget(const struct conf *conf)
 	unlink(file);
 }
 
+static void listeners_close(const struct conf *conf, const int fds[CONF_LISTEN], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		close(fds[i]);
+		if (!strncmp(conf->listen[i], "unix:", 5))
+			unlink(conf->listen[i] + 5);
+	}
+}
+
+static int listener_open(const struct conf *conf, const char *place, int *ret_fd)
+{
+	char host[256];
+	if (!strncmp(place, "unix:", 5))
+		return link_listen(place + 5, conf->socket_mode, ret_fd);
+	place += strlen("tcp+plain://");
+	const char *colon = strrchr(place, ':');
+	size_t length = (size_t)(colon - place);
+	int bracket = place[0] == '[' && colon[-1] == ']';
+	if (length >= sizeof(host))
+		return -EINVAL;
+	memcpy(host, place + bracket, length - 2 * (size_t)bracket);
+	host[length - 2 * (size_t)bracket] = 0;
+	return link_listen_tcp(host, colon + 1, ret_fd);
+}
+
 static int listeners_open(const struct conf *conf, int fds[CONF_LISTEN])
 {
 	for (uint32_t i = 0; i < conf->nlisten; i++) {
-		int error = link_listen(conf->listen[i] + 5, conf->socket_mode, &fds[i]);
+		int error = listener_open(conf, conf->listen[i], &fds[i]);
 		if (!error)
 			continue;
 		fprintf(stderr, "cairnd: %s: %s\n", conf->listen[i],
-		        error == -EADDRINUSE ? "another cairnd listens there: end it first" : strerror(-error));
-		while (i-- > 0) {
-			close(fds[i]);
-			unlink(conf->listen[i] + 5);
-		}
+		        error == -EADDRINUSE ? "another process listens there: end it first" : strerror(-error));
+		listeners_close(conf, fds, i);
 		return -1;
 	}
 	return 0;
@@ -203,7 +236,12 @@ static void serve_all(struct daemon *daemon, const struct conf *conf, const int 
 			if (!polls[i + 1].revents)
 				continue;
 			int fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC);
-			if (fd >= 0 && conn_start(daemon, fd))
+			int tcp = strncmp(conf->listen[i], "unix:", 5) != 0;
+			if (fd >= 0 && tcp && link_tcp_tune(fd)) {
+				close(fd);
+				continue;
+			}
+			if (fd >= 0 && conn_start(daemon, fd, tcp))
 				say("warning", "a connection was refused: too many, or no memory for another");
 		}
 	}
@@ -243,10 +281,7 @@ static int run(const struct conf *conf, int signals, int private)
 	notify("STOPPING=1");
 	say("info", "ending");
 	place_forget(conf);
-	for (uint32_t i = 0; i < conf->nlisten; i++) {
-		close(listeners[i]);
-		unlink(conf->listen[i] + 5);
-	}
+	listeners_close(conf, listeners, conf->nlisten);
 	daemon_stop(&daemon);
 	int error = cairn_close(daemon.store);
 	if (error)

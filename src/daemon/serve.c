@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
@@ -178,6 +179,79 @@ static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_
 	}
 }
 
+/* Whether the payload that came is what was sent: a checksum for each item lies behind it. */
+static int payload_check(struct conn *conn, const struct wire_item *items, uint32_t nitems, uint64_t bulk_bytes)
+{
+	if (bulk_bytes < 8ull * nitems)
+		return err_set(CAIRN_E_INVAL, "a put without its checksums");
+	uint64_t end = bulk_bytes - 8ull * nitems;
+	for (uint32_t i = 0; i < nitems; i++) {
+		const struct wire_item *item = &items[i];
+		if (item->offset > end || item->length > end - item->offset)
+			return err_set(CAIRN_E_INVAL, "item %u lies outside of the payload", i);
+		if (digest_xxh3(conn->stage + item->offset, item->length, 0) != bytes_get64(conn->stage + end + 8ull * i))
+			return err_set(CAIRN_E_IO, "put: item %u changed on its way", i);
+	}
+	return 0;
+}
+
+#define FETCH_BYTES (32ull << 20) /* of a reply; the rest of a batch is busy, and asked for again */
+
+/* Parts for another server: leased, sent from where they lie, given back. */
+static int serve_fetch(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
+{
+	const struct wire_batch *batch = &request->u.batch;
+	cairn *store = conn->daemon->store;
+	struct batch_work *work = mem_alloc(sizeof(*work));
+	cairn_lease *leases[WIRE_ITEMS_MAX] = {0};
+	cairn_space *space = space_of(conn, batch->space);
+	struct cairn_call call = {
+		.size = sizeof(call), .timeout_ms = head->timeout_ms, .background = batch->background};
+	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
+	if (!result)
+		result = batch_items(conn, batch, 0, work);
+	if (result) {
+		mem_free(work);
+		return reply_plain(conn, head, result);
+	}
+	uint64_t bytes = 0;
+	int failed = 0, full = 0;
+	for (uint32_t i = 0; i < batch->nitems; i++) {
+		struct cairn_item *item = &work->items[i];
+		item->status = full ? CAIRN_E_BUSY : cairn_lease_take(store, space, item, &call, &leases[i]);
+		full |= item->status == CAIRN_E_BUSY && bytes;
+		if (!item->status && item->ret_bytes > batch->items[i].length) { /* more than there is room for there */
+			cairn_lease_release(store, leases[i]);
+			leases[i] = NULL;
+			item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
+			                       (unsigned long long)item->ret_bytes, (unsigned long long)batch->items[i].length);
+		}
+		if (leases[i])
+			bytes += item->ret_bytes;
+		full |= bytes >= FETCH_BYTES;
+		failed |= item->status < 0;
+		result_of(item, &work->results[i]);
+	}
+	int error =
+		conn_begin(conn, failed ? cairn_error_text() : NULL, (size_t)batch->nitems * sizeof(struct wire_result));
+	if (!error) {
+		for (uint32_t i = 0; i < batch->nitems; i++)
+			wire_add_result(&conn->reply, &work->results[i]);
+		error = conn_reply_bulk(conn, head, 0, 0, bytes);
+	}
+	for (uint32_t i = 0; i < batch->nitems; i++) {
+		struct cairn_lease_info info;
+		if (!leases[i])
+			continue;
+		cairn_lease_get_info(leases[i], &info);
+		if (!error && link_send_bytes(conn->fd, info.address, info.bytes))
+			error = -1;
+		cairn_lease_release(store, leases[i]);
+	}
+	mem_free(work);
+	return error;
+}
+
 static int serve_batch(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_batch *batch = &request->u.batch;
@@ -190,6 +264,9 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	                          .durability = batch->durability,
 	                          .background = batch->background};
 	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
+	if (!result && conn->tcp)
+		result = request->type == WIRE_PUT ? payload_check(conn, batch->items, batch->nitems, head->bulk_bytes)
+		                                   : err_set(CAIRN_E_INVAL, "no memory is shared with another server");
 	if (!result)
 		result = batch_items(conn, batch, request->type != WIRE_LEASE, work);
 	if (result) {
@@ -289,7 +366,7 @@ static int save_do(struct conn *conn, const struct wire_head *head, const struct
 		struct wire_item *tail = &tails[i];
 		wire_take_item(&reader, tail);
 		if (tail->offset > conn->stage_bytes || tail->length > conn->stage_bytes - tail->offset)
-			return err_set(CAIRN_E_INVAL, "tail %u lies outside of the connection's staging memory", i);
+			return err_set(CAIRN_E_INVAL, "tail %u lies outside of the connection's memory", i);
 		bufs[i] = cairn_buf_of(tail->length ? conn->stage + tail->offset : NULL, tail->length);
 		items[i] = (struct cairn_item){.key = tail->key,
 		                               .parent = tail->has_parent ? &tail->parent : NULL,
@@ -299,6 +376,9 @@ static int save_do(struct conn *conn, const struct wire_head *head, const struct
 		                               .part = tail->part,
 		                               .flags = tail->flags};
 	}
+	int changed = conn->tcp && ask->ntails ? payload_check(conn, tails, ask->ntails, head->bulk_bytes) : 0;
+	if (changed)
+		return changed;
 	struct cairn_save save = {.size = sizeof(save),
 	                          .chains = chains,
 	                          .nchains = ask->nchains,
@@ -543,6 +623,8 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 	case WIRE_GET:
 	case WIRE_LEASE:
 		return serve_batch(conn, head, request);
+	case WIRE_FETCH:
+		return serve_fetch(conn, head, request);
 	case WIRE_RELEASE:
 	case WIRE_MATCH_RELEASE:
 		return serve_release(conn, request);

@@ -61,7 +61,8 @@ int wire_head_decode(const uint8_t bytes[WIRE_HEAD_BYTES], struct wire_head *ret
 	ret_head->timeout_ms = bytes_get32(bytes + HEAD_TIMEOUT);
 	ret_head->bulk_bytes = bytes_get64(bytes + HEAD_BULK);
 	return ret_head->version == WIRE_VERSION && ret_head->body_bytes <= WIRE_BODY_MAX &&
-	               ret_head->nfds <= WIRE_FDS_MAX && !bytes_get64(bytes + HEAD_RESERVED)
+	               ret_head->nfds <= WIRE_FDS_MAX && ret_head->bulk_bytes <= WIRE_BULK_MAX &&
+	               !bytes_get64(bytes + HEAD_RESERVED)
 	           ? 0
 	           : -1;
 }
@@ -354,6 +355,7 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 	case WIRE_PUT:
 	case WIRE_GET:
 	case WIRE_LEASE:
+	case WIRE_FETCH:
 		batch_encode(&request->u.batch, w);
 		break;
 	case WIRE_RELEASE:
@@ -432,6 +434,7 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 	case WIRE_PUT:
 	case WIRE_GET:
 	case WIRE_LEASE:
+	case WIRE_FETCH:
 		batch_decode(r, &request->u.batch);
 		break;
 	case WIRE_RELEASE:

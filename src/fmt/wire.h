@@ -22,6 +22,7 @@
 #define WIRE_TAILS_MAX 1024u
 #define WIRE_TEXT_MAX 1024u  /* bytes of a text, its final 0 included */
 #define WIRE_STATE_MAX (1u << 20)
+#define WIRE_BULK_MAX ((256ull << 20) + WIRE_BODY_MAX) /* behind one frame: a batch, or one part of the largest size */
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -48,7 +49,8 @@ enum wire_type {
 	WIRE_SYNC = 22,
 	WIRE_STAGE = 23, /* with an fd: the sender's staging memory from here on */
 	WIRE_SPACE = 24, /* a space's description, by its id */
-	WIRE_TYPES = 25,
+	WIRE_FETCH = 25, /* a batch whose bytes come as the reply's bulk */
+	WIRE_TYPES = 26,
 };
 
 enum {
@@ -130,7 +132,7 @@ struct wire_describe {
 	uint32_t length;
 	const uint8_t *canon; /* in the frame */
 };
-struct wire_batch { /* put, get, lease */
+struct wire_batch { /* put, get, lease, fetch */
 	uint32_t space, durability, background, nitems;
 	struct wire_item items[WIRE_ITEMS_MAX];
 };

@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +124,59 @@ int link_listen(const char *path, uint32_t mode, int *ret_fd)
 	return error;
 }
 
+int link_tcp_tune(int fd)
+{
+	int on = 1, idle_s = LINK_DEAD_MS / 2000, step_s = 1, tries = LINK_DEAD_MS / 2000;
+	unsigned int dead_ms = LINK_DEAD_MS;
+	return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
+	               setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) ||
+	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s)) ||
+	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &step_s, sizeof(step_s)) ||
+	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries)) ||
+	               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof(dead_ms))
+	           ? -errno
+	           : 0;
+}
+
+/* The first address of the host that works. */
+static int tcp_open(const char *host, const char *port, int listening, int *ret_fd)
+{
+	struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = listening ? AI_PASSIVE : 0}, *found;
+	int code = getaddrinfo(host, port, &want, &found), error = -EHOSTUNREACH, on = 1;
+	if (code)
+		return code == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
+	for (struct addrinfo *at = found; at && error; at = at->ai_next) {
+		int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
+		error = fd < 0 ? -errno : 0;
+		if (!error && listening && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+		                            bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 128)))
+			error = -errno;
+		if (!error && !listening) {
+			/* A host that answers nothing: the same patience as for one that stopped answering. */
+			struct timeval patience = {.tv_sec = LINK_DEAD_MS / 1000};
+			(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+			error = connect(fd, at->ai_addr, at->ai_addrlen) ? -errno : link_tcp_tune(fd);
+			error = error == -EINPROGRESS ? -ETIMEDOUT : error;
+		}
+		if (!error)
+			*ret_fd = fd;
+		else if (fd >= 0)
+			close(fd);
+	}
+	freeaddrinfo(found);
+	return error;
+}
+
+int link_connect_tcp(const char *host, const char *port, int *ret_fd)
+{
+	return tcp_open(host, port, 0, ret_fd);
+}
+
+int link_listen_tcp(const char *host, const char *port, int *ret_fd)
+{
+	return tcp_open(host, port, 1, ret_fd);
+}
+
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
 static int64_t now_ms(void)
@@ -151,6 +207,38 @@ static int reset(int errnum)
 	return errnum == EPIPE || errnum == ECONNRESET || errnum == ENOTCONN ? -ECONNRESET : -errnum;
 }
 
+/* Sends all of a message; descriptors, if there are any, with its first byte. */
+static int send_all(int fd, struct msghdr *message)
+{
+	int64_t deadline = now_ms() + LINK_FRAME_MS;
+	while (message->msg_iovlen) {
+		ssize_t sent = sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			int error = socket_wait(fd, POLLOUT, deadline);
+			if (error)
+				return error;
+			continue;
+		}
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0)
+			return reset(errno);
+		message->msg_control = NULL;
+		message->msg_controllen = 0;
+		size_t moved = (size_t)sent;
+		while (message->msg_iovlen && moved >= message->msg_iov->iov_len) {
+			moved -= message->msg_iov->iov_len;
+			message->msg_iov++;
+			message->msg_iovlen--;
+		}
+		if (message->msg_iovlen) {
+			message->msg_iov->iov_base = (char *)message->msg_iov->iov_base + moved;
+			message->msg_iov->iov_len -= moved;
+		}
+	}
+	return 0;
+}
+
 int link_send(int fd, const struct wire_head *head, const void *body, const int *fds, uint32_t nfds)
 {
 	uint8_t bytes[WIRE_HEAD_BYTES];
@@ -172,33 +260,14 @@ int link_send(int fd, const struct wire_head *head, const void *body, const int 
 		header->cmsg_len = CMSG_LEN(nfds * sizeof(int));
 		memcpy(CMSG_DATA(header), fds, nfds * sizeof(int));
 	}
-	int64_t deadline = now_ms() + LINK_FRAME_MS;
-	while (message.msg_iovlen) {
-		ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			int error = socket_wait(fd, POLLOUT, deadline);
-			if (error)
-				return error;
-			continue;
-		}
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0)
-			return reset(errno);
-		message.msg_control = NULL; /* went with the first byte */
-		message.msg_controllen = 0;
-		size_t moved = (size_t)sent;
-		while (message.msg_iovlen && moved >= message.msg_iov->iov_len) {
-			moved -= message.msg_iov->iov_len;
-			message.msg_iov++;
-			message.msg_iovlen--;
-		}
-		if (message.msg_iovlen) {
-			message.msg_iov->iov_base = (char *)message.msg_iov->iov_base + moved;
-			message.msg_iov->iov_len -= moved;
-		}
-	}
-	return 0;
+	return send_all(fd, &message);
+}
+
+int link_send_bytes(int fd, const void *bytes, size_t length)
+{
+	struct iovec part = {(void *)(uintptr_t)bytes, length};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = length ? 1 : 0};
+	return send_all(fd, &message);
 }
 
 /* Takes the descriptors of a message; those beyond `room` are closed and counted as a fault (-1). */
@@ -249,6 +318,24 @@ static int receive_bytes(int fd, uint8_t *to, size_t length, int64_t deadline_ms
 		if (n == 0)
 			return -ECONNRESET;
 		got += (size_t)n;
+	}
+	return 0;
+}
+
+int link_receive_bytes(int fd, void *bytes, size_t length)
+{
+	int64_t deadline = now_ms() + LINK_FRAME_MS;
+	for (size_t got = 0; got < length;) {
+		ssize_t n = recv(fd, (uint8_t *)bytes + got, length - got, MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			int error = socket_wait(fd, POLLIN, deadline);
+			if (error)
+				return error;
+		} else if (n <= 0 && !(n < 0 && errno == EINTR)) {
+			return n == 0 ? -ECONNRESET : reset(errno);
+		} else if (n > 0) {
+			got += (size_t)n;
+		}
 	}
 	return 0;
 }

@@ -31,6 +31,17 @@ void link_buffer_done(struct link_buffer *buffer);
 int link_connect(const char *path, int *ret_fd);
 int link_listen(const char *path, uint32_t mode, int *ret_fd);
 
+/* A host (name or address) and a port. Small frames leave at once; a peer that says nothing more is noticed in
+ * LINK_DEAD_MS, also when nothing is sent. */
+#define LINK_DEAD_MS 10000
+int link_connect_tcp(const char *host, const char *port, int *ret_fd);
+int link_listen_tcp(const char *host, const char *port, int *ret_fd);
+int link_tcp_tune(int fd); /* of an accepted one */
+
+/* Bytes behind a frame, as its header says. 0 or -errno. */
+int link_send_bytes(int fd, const void *bytes, size_t length);
+int link_receive_bytes(int fd, void *bytes, size_t length);
+
 /* Sends a frame, with file descriptors where there are any (unix only). */
 int link_send(int fd, const struct wire_head *head, const void *body, const int *fds, uint32_t nfds);
 /* Receives one. Waits timeout_ms for its first byte. The descriptors that came are the caller's: ret_head->nfds of them

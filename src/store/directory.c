@@ -43,18 +43,19 @@ void directory_close(int dir_fd, int lock_fd)
 		close(dir_fd);
 }
 
-int directory_daemon(const char *path, char *ret_socket, size_t max)
+int directory_daemon(const char *path, char *ret_place, size_t max)
 {
 	char file[PATH_MAX];
 	ident_path(path, "daemon", file);
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	ssize_t n = fd < 0 ? -1 : read(fd, ret_socket, max - 1);
+	ssize_t n = fd < 0 || max < 8 ? -1 : read(fd, ret_place + 5, max - 6);
 	if (fd >= 0)
 		close(fd);
 	if (n <= 0)
 		return -1;
-	ret_socket[n] = 0;
-	ret_socket[strcspn(ret_socket, "\n")] = 0;
+	memcpy(ret_place, "unix:", 5);
+	ret_place[n + 5] = 0;
+	ret_place[strcspn(ret_place, "\n")] = 0;
 	return 0;
 }
 

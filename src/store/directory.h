@@ -20,7 +20,7 @@ void directory_save_gone(const char *path, const struct io_maker *maker, int dir
                          const struct catalog *catalog);
 void directory_close(int dir_fd, int lock_fd);
 
-/* The socket of the cairnd that has the directory, as it told last in the file `daemon`. 0, or -1: it told none. */
-int directory_daemon(const char *path, char *ret_socket, size_t max);
+/* The place of the cairnd that has the directory, "unix:PATH", as it told last in the file `daemon`. 0, or -1: none. */
+int directory_daemon(const char *path, char *ret_place, size_t max);
 
 #endif

@@ -207,7 +207,7 @@ static void get_begin(struct get_work *work, size_t i)
 		work->step[i] = GET_LATER;
 }
 
-static void zero_buffers(struct cairn_item *item)
+void buffers_zero(const struct cairn_item *item)
 {
 	for (uint32_t i = 0; i < item->nbufs; i++)
 		if (item->bufs[i].length)
@@ -233,7 +233,7 @@ static int copy_out(const cairn *store, struct cairn_item *item, uint32_t slot)
 		buffers_fence(item);
 		return 1;
 	}
-	zero_buffers(item);
+	buffers_zero(item);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ static void get_finish(struct get_work *work, size_t i)
 		if (late || s->state == MEMORY_FAILED) {
 			item->status = late ? err_set(late, "get: not here in time") : s->error;
 			if (item->status == CAIRN_DAMAGED)
-				zero_buffers(item);
+				buffers_zero(item);
 			slot_release(store, slot);
 			break;
 		}
@@ -436,6 +436,7 @@ static int lease_remote(cairn *store, const struct cairn_space *space, struct ca
 {
 	struct cairn_call plain = {.timeout_ms = given ? given->timeout_ms : 0};
 	struct cairn_lease_info info;
+	lease->remote = 0;
 	int error = remote_lease_take(store, (struct cairn_space *)(uintptr_t)space, item, &plain, &info, &lease->remote);
 	if (!error) {
 		lease->address = info.address;
@@ -520,7 +521,10 @@ CAIRN_API void cairn_lease_release(cairn *store, cairn_lease *lease)
 	if (!lease)
 		return;
 	if (store->remote) {
-		remote_lease_release(store, lease->remote);
+		if (lease->fd < 0)
+			mem_free((void *)(uintptr_t)lease->address); /* its own copy */
+		else
+			remote_lease_release(store, lease->remote);
 		mem_free(lease);
 		return;
 	}

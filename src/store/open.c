@@ -705,8 +705,9 @@ int store_options_check(const char *place, struct cairn_options *options, const 
 		return 0;
 	if (!place || !place[0])
 		return err_set(CAIRN_E_INVAL, "no place to open: give a directory");
-	if (!strncmp(place, "tcp:", 4) || !strncmp(place, "tcp+plain:", 10))
-		return err_set(CAIRN_E_INVAL, "%s: this version opens directories (dir:PATH) and sockets (unix:PATH)", place);
+	if (!strncmp(place, "tcp:", 4))
+		return err_set(CAIRN_E_INVAL, "%s: this version has no TLS: tcp+plain://HOST:PORT, over a network you trust",
+		               place);
 	if (!strcmp(place, "unix:"))
 		return err_set(CAIRN_E_INVAL, "unix: without the path of a socket");
 	*ret_path = strncmp(place, "dir:", 4) ? place : place + 4;
@@ -753,13 +754,13 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 
 /* ---- a cairnd has it --------------------------------------------------------------------------------------------- */
 
-int store_open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
+int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
                       cairn **ret_store)
 {
 	cairn *store = store_new(maker, options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	int error = remote_open(store, socket);
+	int error = remote_open(store, place);
 	if (error)
 		store_free(store);
 	else
@@ -781,8 +782,8 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 	if (error)
 		return error;
 	uint64_t started = clock_mono_ns(maker->clock);
-	if (path && !strncmp(path, "unix:", 5))
-		return store_open_remote(path + 5, maker, &options, ret_store);
+	if (path && (!strncmp(path, "unix:", 5) || !strncmp(path, "tcp+plain:", 10)))
+		return store_open_remote(path, maker, &options, ret_store);
 	cairn *store = store_new(maker, &options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");

@@ -17,7 +17,7 @@
 static int open_owned(const char *place, const struct cairn_options *given, cairn **ret_store)
 {
 	struct cairn_options options = {0};
-	char socket[LINK_PATH_MAX], text[512];
+	char socket[LINK_PATH_MAX + 5], text[512];
 	const char *path = strncmp(place, "dir:", 4) ? place : place + 4;
 	if (given)
 		memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
@@ -36,7 +36,7 @@ static int open_shared(const char *place, const struct cairn_options *given, cai
 {
 	struct cairn_options options = {0};
 	const char *path = NULL;
-	char socket[LINK_PATH_MAX];
+	char socket[LINK_PATH_MAX + 5];
 	if (given->size > 4096)
 		return err_set(CAIRN_E_INVAL, "cairn_options: set size to sizeof(struct cairn_options)");
 	memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));

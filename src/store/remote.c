@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
+#define REMOTE_PORT "7410"
 #define REMOTE_GRACE_MS 5000 /* beyond a call's own deadline, before its daemon is given up */
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -25,8 +26,8 @@ static int link_lost(const struct remote *remote, int error)
 	return err_set(CAIRN_E_IO, "the cairnd at %s is gone or does not answer: %s", remote->path, strerror(-error));
 }
 
-static int frame_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, const int *fds,
-                      uint32_t nfds)
+static int frame_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms,
+                      uint64_t bulk_bytes, const int *fds, uint32_t nfds)
 {
 	struct bytes_writer w = bytes_writer_of(link->send.bytes, link->send.room);
 	wire_request_encode(request, &w);
@@ -43,7 +44,8 @@ static int frame_send(struct remote_link *link, const struct wire_request *reque
 	                         .nfds = (uint16_t)nfds,
 	                         .id = ++link->next_id,
 	                         .body_bytes = (uint32_t)w.used,
-	                         .timeout_ms = timeout_ms};
+	                         .timeout_ms = timeout_ms,
+	                         .bulk_bytes = bulk_bytes};
 	return link_send(link->fd, &head, link->send.bytes, fds, nfds);
 }
 
@@ -68,12 +70,23 @@ static int frame_receive(struct remote_link *link, uint32_t timeout_ms, struct r
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
                 uint32_t timeout_ms, struct remote_reply *ret_reply)
 {
-	int error = frame_send(link, request, timeout_ms, NULL, 0);
+	int error = frame_send(link, request, timeout_ms, 0, NULL, 0);
 	if (error == -EMSGSIZE)
 		return err_set(CAIRN_E_SIZE, "a request of more than %u MiB: ask for less at once", WIRE_BODY_MAX >> 20);
 	if (!error)
 		error = frame_receive(link, timeout_ms, ret_reply);
 	return error == -ENOMEM ? err_set(CAIRN_E_NOMEM, "no memory for a request") : error ? link_lost(remote, error) : 0;
+}
+
+int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes)
+{
+	return frame_send(link, request, timeout_ms, bulk_bytes, NULL, 0);
+}
+
+int remote_receive(struct remote *remote, struct remote_link *link, uint32_t timeout_ms, struct remote_reply *ret_reply)
+{
+	int error = frame_receive(link, timeout_ms, ret_reply);
+	return error ? link_lost(remote, error) : 0;
 }
 
 int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply)
@@ -132,7 +145,8 @@ static struct remote_link *link_new(struct remote *remote, int *ret_error)
 		return NULL;
 	}
 	link->fd = -1;
-	int error = link_connect(remote->path, &link->fd);
+	int error = remote->tcp ? link_connect_tcp(remote->host, remote->port, &link->fd)
+	                        : link_connect(remote->path + strlen("unix:"), &link->fd);
 	if (error)
 		*ret_error = err_set(error == -EACCES ? CAIRN_E_ACCESS : CAIRN_E_NOENT,
 		                     "no cairnd at %s: %s; start it with cairn serve", remote->path, strerror(-error));
@@ -263,7 +277,7 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 	if (!error) {
 		request->type = WIRE_STAGE;
 		request->u.stage_bytes = room;
-		int failed = frame_send(link, request, 0, &fd, 1);
+		int failed = frame_send(link, request, 0, 0, &fd, 1);
 		if (!failed)
 			failed = frame_receive(link, 0, &reply);
 		error = failed ? link_lost(remote, failed) : (int)reply.head.result;
@@ -285,21 +299,43 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-int remote_open(cairn *store, const char *path)
+/* HOST:PORT, [ADDRESS]:PORT or HOST. 0 or INVAL. */
+static int host_take(struct remote *remote, const char *text)
+{
+	const char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
+	const char *host = text[0] == '[' ? text + 1 : text;
+	size_t length = end ? (size_t)(end - host) : strlen(host);
+	const char *port = !end ? "" : *end == ']' ? end + 1 : end;
+	if (!length || length >= sizeof(remote->host) || (*port && *port != ':') || strlen(port) > sizeof(remote->port) ||
+	    (text[0] == '[' && !end) || strspn(*port ? port + 1 : port, "0123456789") != strlen(*port ? port + 1 : port))
+		return err_set(CAIRN_E_INVAL, "tcp+plain://%s: expected HOST:PORT", text);
+	memcpy(remote->host, host, length);
+	port = *port && port[1] ? port + 1 : REMOTE_PORT;
+	memcpy(remote->port, port, strlen(port) + 1);
+	return 0;
+}
+
+int remote_open(cairn *store, const char *place)
 {
 	struct remote *remote = mem_alloc(sizeof(*remote));
-	size_t length = strlen(path);
+	size_t length = strlen(place);
+	int error = 0;
 	if (!remote)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	if (length >= sizeof(remote->path)) {
+	if (length >= sizeof(remote->path))
+		error = err_set(CAIRN_E_INVAL, "a place has at most %u bytes", LINK_PATH_MAX - 1);
+	else
+		memcpy(remote->path, place, length + 1);
+	remote->tcp = !strncmp(place, "tcp+plain://", 12);
+	if (!error && remote->tcp)
+		error = host_take(remote, place + 12);
+	if (error) {
 		mem_free(remote);
-		return err_set(CAIRN_E_INVAL, "the path of a socket has at most %u bytes", LINK_PATH_MAX - 1);
+		return error;
 	}
-	memcpy(remote->path, path, length + 1);
 	remote->store = store;
 	pthread_mutex_init(&remote->lock, NULL);
 	list_init(&remote->idle);
-	int error;
 	struct remote_link *link = remote_link_take(remote, &error);
 	if (!link) {
 		remote_close(remote);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The store behind the same API, when a cairnd has it: each public call becomes a request over a socket of its own.
- * Payload goes through shared memory: parts are read in place from extents that the daemon hands out read-only, and put
- * from staging memory that it reads.
+ * On one server payload goes through shared memory: parts are read in place from extents that the daemon hands out
+ * read-only, and put from staging memory that it reads. From another server it travels behind the frames.
  *
  * Threads: any; a call takes a connection of its own, so calls wait for nobody. `lock` guards the idle connections and
  * the table of extents. Memory: a connection keeps its buffers and its staging; both grow to the largest batch.
@@ -16,8 +16,8 @@
 
 struct remote;
 
-/* Connects `store` to the cairnd that listens on the socket file `path`. 0, NOENT (nobody listens), VERSION, ... */
-int remote_open(cairn *store, const char *path);
+/* Connects `store` to the cairnd at "unix:PATH" or "tcp+plain://HOST:PORT". 0, NOENT (nobody listens), INVAL, ... */
+int remote_open(cairn *store, const char *place);
 void remote_close(struct remote *remote);
 
 int remote_describe(cairn *store, struct cairn_space *space);
@@ -76,7 +76,9 @@ struct remote_extent {
 
 struct remote {
 	cairn *store;
-	char path[LINK_PATH_MAX];
+	char path[LINK_PATH_MAX]; /* the place, as given */
+	int tcp;                  /* another server: no memory is shared, payload travels */
+	char host[256], port[8];
 	pthread_mutex_t lock;
 	struct list idle;
 	uint8_t client[16];
@@ -99,6 +101,10 @@ void remote_link_drop(struct remote *remote, struct remote_link *link, int broke
  * broken. */
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
                 uint32_t timeout_ms, struct remote_reply *ret_reply);
+/* The two halves of a call: bulk_bytes follow the request, sent by the caller. remote_send: 0 or -errno. */
+int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes);
+int remote_receive(struct remote *remote, struct remote_link *link, uint32_t timeout_ms,
+                   struct remote_reply *ret_reply);
 /* The next frame of a reply that said WIRE_MORE. */
 int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
 /* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the

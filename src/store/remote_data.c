@@ -129,15 +129,10 @@ static const uint8_t *leased_bytes(struct remote *remote, const struct wire_resu
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-/* Sends the gathered batch; its results are in work->results. 0 or an error, of all of them. */
-static int batch_send(struct data_work *work, uint32_t timeout_ms)
+/* What a batch's reply says: its results are in work->results. 0 or an error, of all of them. */
+static int batch_take(struct data_work *work)
 {
-	struct wire_batch *batch = &work->request.u.batch;
-	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
-	if (error) {
-		work->broken = 1;
-		return error;
-	}
+	const struct wire_batch *batch = &work->request.u.batch;
 	if (extents_take(work->remote, &work->reply))
 		work->broken = 1;
 	if (work->reply.head.result < 0 && work->reply.body.at == work->reply.body.end)
@@ -149,6 +144,15 @@ static int batch_send(struct data_work *work, uint32_t timeout_ms)
 		return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
 	}
 	return 0;
+}
+
+static int batch_send(struct data_work *work, uint32_t timeout_ms)
+{
+	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	if (!error)
+		return batch_take(work);
+	work->broken = 1;
+	return error;
 }
 
 static void item_take(struct cairn_item *item, const struct wire_result *result)
@@ -218,6 +222,54 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 	return at;
 }
 
+/* ---- put and get where no memory is shared ----------------------------------------------------------------------- */
+
+#define TRAVEL_CHUNK (256u << 10) /* hashed and sent, or received and hashed, while it is in the cache */
+
+/* Sends an item's bytes behind the frame; their checksum. 0 or -errno. */
+static int item_send(int fd, const struct cairn_item *item, uint64_t *ret_check)
+{
+	struct digest_xxh xxh;
+	digest_xxh_init(&xxh, 0);
+	buffers_fence(item);
+	for (uint32_t b = 0; b < item->nbufs; b++) {
+		const uint8_t *at = buffer_address(&item->bufs[b]);
+		for (uint64_t left = item->bufs[b].length; left;) {
+			size_t take = left < TRAVEL_CHUNK ? left : TRAVEL_CHUNK;
+			digest_xxh_add(&xxh, at, take);
+			int error = link_send_bytes(fd, at, take);
+			if (error)
+				return error;
+			at += take;
+			left -= take;
+		}
+	}
+	*ret_check = digest_xxh_done(&xxh);
+	return 0;
+}
+
+/* The batch, its bytes, and behind them a checksum each: a part that changed on its way is not put. */
+static int batch_travel(struct data_work *work, struct cairn_item *items, uint32_t timeout_ms)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	uint64_t checks[WIRE_ITEMS_MAX], bytes = 0;
+	for (uint32_t i = 0; i < batch->nitems; i++) {
+		batch->items[i].offset = bytes;
+		bytes += batch->items[i].length;
+	}
+	int error = remote_send(work->link, &work->request, timeout_ms, bytes + 8 * batch->nitems);
+	for (uint32_t i = 0; i < batch->nitems && !error; i++)
+		error = item_send(work->link->fd, &items[work->index[i]], &checks[i]);
+	if (!error)
+		error = link_send_bytes(work->link->fd, checks, 8 * batch->nitems);
+	if (error) {
+		work->broken = 1;
+		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->path, strerror(-error));
+	}
+	error = remote_receive(work->remote, work->link, timeout_ms, &work->reply);
+	return error ? (work->broken = 1, error) : batch_take(work);
+}
+
 long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
                 const struct cairn_call *call)
 {
@@ -235,8 +287,9 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 		at = put_gather(work, items, at, n, &bytes);
 		if (!batch->nitems)
 			continue;
-		error = remote_stage_fit(work->remote, work->link, bytes);
-		if (error) {
+		if (work->remote->tcp) {
+			error = batch_travel(work, items, call->timeout_ms);
+		} else if ((error = remote_stage_fit(work->remote, work->link, bytes))) {
 			work->broken |= error == CAIRN_E_IO;
 		} else {
 			for (uint32_t i = 0; i < batch->nitems; i++)
@@ -254,6 +307,90 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 	}
 	work_end(work);
 	return error && !good ? error : good;
+}
+
+/* Bytes that nobody wants any more. */
+static int bytes_skip(int fd, uint64_t length)
+{
+	uint8_t rest[4096];
+	int error = 0;
+	while (length && !error) {
+		size_t take = length < sizeof(rest) ? length : sizeof(rest);
+		error = link_receive_bytes(fd, rest, take);
+		length -= take;
+	}
+	return error;
+}
+
+/* Receives an item's bytes into its buffers, and checks them. 0 or -errno. */
+static int item_receive(int fd, struct cairn_item *item, const struct wire_result *result)
+{
+	uint64_t room = 0, left = result->bytes;
+	struct digest_xxh xxh;
+	int error = 0;
+	item_take(item, result);
+	if (buffers_check(item, &room))
+		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
+	else if (room < result->bytes)
+		item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
+		                       (unsigned long long)result->bytes, (unsigned long long)room);
+	if (item->status)
+		return bytes_skip(fd, result->bytes);
+	digest_xxh_init(&xxh, 0);
+	for (uint32_t b = 0; b < item->nbufs && left && !error; b++) {
+		uint8_t *at = buffer_address(&item->bufs[b]);
+		for (uint64_t of = item->bufs[b].length < left ? item->bufs[b].length : left; of && !error;) {
+			size_t take = of < TRAVEL_CHUNK ? of : TRAVEL_CHUNK;
+			error = link_receive_bytes(fd, at, take);
+			if (!error)
+				digest_xxh_add(&xxh, at, take);
+			at += take;
+			of -= take;
+			left -= take;
+		}
+	}
+	item->ret_check = digest_xxh_done(&xxh);
+	if (!error && item->ret_check == result->check) {
+		buffers_fence(item);
+		return 0;
+	}
+	buffers_zero(item);
+	item->status = error ? err_set(CAIRN_E_IO, "get: the connection ended in the middle of a part")
+	                     : err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
+	return error;
+}
+
+/* Asks until all are here: a reply brings as many as one may. */
+static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
+{
+	struct wire_batch *batch = &work->request.u.batch;
+	uint32_t pending[WIRE_ITEMS_MAX], n = 0;
+	for (size_t i = from; i < to; i++)
+		pending[n++] = (uint32_t)i;
+	for (uint32_t asked = 0; n && n != asked;) {
+		asked = n;
+		n = 0;
+		batch->nitems = asked;
+		for (uint32_t i = 0; i < asked; i++) {
+			item_name(&items[pending[i]], &batch->items[i]);
+			(void)buffers_check(&items[pending[i]], &batch->items[i].length); /* the room for it */
+		}
+		int error = batch_send(work, timeout_ms);
+		if (error)
+			return error;
+		for (uint32_t i = 0; i < asked; i++) {
+			struct cairn_item *item = &items[pending[i]];
+			if (work->results[i].status != CAIRN_OK)
+				item_take(item, &work->results[i]);
+			else if (item_receive(work->link->fd, item, &work->results[i])) {
+				work->broken = 1;
+				return CAIRN_E_IO;
+			}
+			if (work->results[i].status == CAIRN_E_BUSY)
+				pending[n++] = pending[i];
+		}
+	}
+	return 0;
 }
 
 /* ---- get --------------------------------------------------------------------------------------------------------- */
@@ -275,9 +412,7 @@ static void part_deliver(struct cairn_item *item, const struct wire_result *resu
 		buffers_fence(item);
 		return;
 	}
-	for (uint32_t b = 0; b < item->nbufs; b++)
-		if (item->bufs[b].length)
-			memset(buffer_address(&item->bufs[b]), 0, item->bufs[b].length);
+	buffers_zero(item);
 	item->status = err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
 }
 
@@ -396,14 +531,15 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 {
 	int error;
 	long good = 0;
-	struct data_work *work = work_begin(store, space, WIRE_LEASE, call, &error);
+	struct data_work *work = work_begin(store, space, store->remote->tcp ? WIRE_FETCH : WIRE_LEASE, call, &error);
 	if (!work) {
 		fail_rest(items, 0, n, error);
 		return error;
 	}
 	for (size_t at = 0; at < n && !error;) {
 		size_t to = n - at < WIRE_ITEMS_MAX ? n : at + WIRE_ITEMS_MAX;
-		error = get_batch(work, items, at, to, call->timeout_ms);
+		error = work->remote->tcp ? fetch_batch(work, items, at, to, call->timeout_ms)
+		                          : get_batch(work, items, at, to, call->timeout_ms);
 		if (error)
 			fail_rest(items, at, n, error);
 		at = to;
@@ -416,10 +552,44 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 
 /* ---- leases and matches that last -------------------------------------------------------------------------------- */
 
+/* Another server's part: a copy in memory of our own, checked as it came. */
+static int lease_copy(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
+                      struct cairn_lease_info *ret_info)
+{
+	uint64_t room = 1u << 20;
+	for (int tries = 0; tries < 2; tries++) {
+		uint8_t *bytes = mem_aligned(4096, BYTES_ROUND_UP(room, 4096u));
+		if (!bytes)
+			return item->status =
+			           err_set(CAIRN_E_NOMEM, "no memory for a part of %llu bytes", (unsigned long long)room);
+		struct cairn_buf buf = cairn_buf_of(bytes, room);
+		struct cairn_item copy = *item;
+		copy.bufs = &buf;
+		copy.nbufs = 1;
+		(void)remote_get(store, space, &copy, 1, call);
+		item->status = copy.status;
+		item->ret_tier = copy.ret_tier;
+		item->ret_bytes = copy.ret_bytes;
+		item->ret_check = copy.ret_check;
+		if (!item->status) {
+			*ret_info = (struct cairn_lease_info){.address = bytes, .bytes = copy.ret_bytes, .check = copy.ret_check,
+			                                      .tier = copy.ret_tier, .fd = -1};
+			return 0;
+		}
+		mem_free(bytes);
+		if (item->status != CAIRN_E_SIZE || copy.ret_bytes <= room)
+			break;
+		room = copy.ret_bytes;
+	}
+	return item->status;
+}
+
 int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
                       struct cairn_lease_info *ret_info, uint64_t *ret_number)
 {
 	int error;
+	if (store->remote->tcp)
+		return lease_copy(store, space, item, call, ret_info);
 	struct data_work *work = work_begin(store, space, WIRE_LEASE, call, &error);
 	if (!work)
 		return item->status = error;

@@ -2,6 +2,7 @@
 /* Sessions, lists, decisions and statistics over a cairnd. See remote.h. */
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/remote.h"
@@ -114,23 +115,10 @@ long remote_drop_tenant(cairn *store, const char *tenant)
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
-/* Tails travel through staging memory; their items are encoded one after the other. */
-static int save_tails(struct remote *remote, struct remote_link *link, const struct cairn_save *save,
-                      struct wire_save *to, struct link_buffer *items)
+/* The items of the tails, one behind the other; their bytes are put together in memory that `at` is the start of. */
+static void tails_encode(const struct cairn_save *save, uint8_t *at, struct bytes_writer *w, uint64_t *checks)
 {
 	uint64_t used = 0, bytes;
-	for (uint32_t i = 0; i < save->ntails; i++) {
-		if (buffers_check(&save->tails[i], &bytes) || bytes < CAIRN_PART_MIN_BYTES || bytes > CAIRN_PART_MAX_BYTES)
-			return err_set(CAIRN_E_SIZE, "save: tail %u is too long, or its buffers are not those of their region", i);
-		used += BYTES_ROUND_UP(bytes, 4096u);
-	}
-	int error = used ? remote_stage_fit(remote, link, used) : 0;
-	if (!error && link_buffer_fit(items, (size_t)save->ntails * sizeof(struct wire_item) + 1))
-		error = no_memory();
-	if (error)
-		return error;
-	struct bytes_writer w = bytes_writer_of(items->bytes, items->room);
-	used = 0;
 	for (uint32_t i = 0; i < save->ntails; i++) {
 		const struct cairn_item *tail = &save->tails[i];
 		struct wire_item item = {.key = tail->key, .group = tail->group, .part = tail->part, .flags = tail->flags};
@@ -141,26 +129,68 @@ static int save_tails(struct remote *remote, struct remote_link *link, const str
 		}
 		item.offset = used;
 		item.length = bytes;
-		uint8_t *at = link->stage + used;
 		buffers_fence(tail);
 		for (uint32_t b = 0; b < tail->nbufs; b++) {
 			if (tail->bufs[b].length)
-				memcpy(at, buffer_address(&tail->bufs[b]), tail->bufs[b].length);
-			at += tail->bufs[b].length;
+				memcpy(at + used, buffer_address(&tail->bufs[b]), tail->bufs[b].length);
+			used += tail->bufs[b].length;
 		}
-		used += BYTES_ROUND_UP(bytes, 4096u);
-		wire_add_item(&w, &item);
+		checks[i] = digest_xxh3(at + item.offset, bytes, 0);
+		wire_add_item(w, &item);
 	}
-	to->ntails = save->ntails;
-	to->tails = bytes_reader_of(items->bytes, w.used);
-	return 0;
+}
+
+/* Tails go through staging memory, or behind the request. `bulk` holds what is to be sent there. */
+static int save_tails(struct remote *remote, struct remote_link *link, const struct cairn_save *save,
+                      struct wire_save *to, struct link_buffer *items, struct link_buffer *bulk, uint64_t *ret_bulk)
+{
+	uint64_t used = 0, bytes;
+	*ret_bulk = 0;
+	for (uint32_t i = 0; i < save->ntails; i++) {
+		if (buffers_check(&save->tails[i], &bytes) || bytes < CAIRN_PART_MIN_BYTES || bytes > CAIRN_PART_MAX_BYTES)
+			return err_set(CAIRN_E_SIZE, "save: tail %u is too long, or its buffers are not those of their region", i);
+		used += bytes;
+	}
+	if (!save->ntails)
+		return 0;
+	int error = remote->tcp ? link_buffer_fit(bulk, used) : remote_stage_fit(remote, link, used);
+	uint64_t *checks = mem_array(save->ntails, sizeof(*checks));
+	if (!error && (!checks || link_buffer_fit(items, (size_t)save->ntails * sizeof(struct wire_item)) ||
+	               (remote->tcp && link_buffer_fit(bulk, used + 8ull * save->ntails))))
+		error = no_memory();
+	if (!error) {
+		uint8_t *at = remote->tcp ? bulk->bytes : link->stage;
+		struct bytes_writer w = bytes_writer_of(items->bytes, items->room);
+		tails_encode(save, at, &w, checks);
+		to->ntails = save->ntails;
+		to->tails = bytes_reader_of(items->bytes, w.used);
+		if (remote->tcp) {
+			memcpy(at + used, checks, 8ull * save->ntails);
+			*ret_bulk = used + 8ull * save->ntails;
+		}
+	}
+	mem_free(checks);
+	return error;
+}
+
+/* A save whose tails follow it. */
+static int save_travel(struct remote *remote, struct remote_link *link, struct wire_request *request,
+                       uint32_t timeout_ms, const struct link_buffer *bulk, uint64_t bulk_bytes,
+                       struct remote_reply *reply)
+{
+	int error = remote_send(link, request, timeout_ms, bulk_bytes);
+	if (!error)
+		error = link_send_bytes(link->fd, bulk->bytes, bulk_bytes);
+	return error ? err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", remote->path, strerror(-error))
+	             : remote_receive(remote, link, timeout_ms, reply);
 }
 
 int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save *save)
 {
 	struct wire_request *request = request_new(WIRE_SAVE);
-	struct link_buffer items = {0};
+	struct link_buffer items = {0}, bulk = {0};
 	struct remote_reply reply;
+	uint64_t bulk_bytes = 0;
 	if (!request)
 		return CAIRN_E_NOMEM;
 	struct wire_save *to = &request->u.save;
@@ -184,13 +214,16 @@ int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save
 		to->durability = save->durability;
 		error = remote_space_number(store->remote, link, space, &to->space);
 		if (!error)
-			error = save_tails(store->remote, link, save, to, &items);
-		if (!error)
+			error = save_tails(store->remote, link, save, to, &items, &bulk, &bulk_bytes);
+		if (!error && bulk_bytes)
+			error = save_travel(store->remote, link, request, save->timeout_ms, &bulk, bulk_bytes, &reply);
+		else if (!error)
 			error = remote_call(store->remote, link, request, save->timeout_ms, &reply);
 		remote_link_drop(store->remote, link, error == CAIRN_E_IO);
 		if (!error)
 			error = (int)reply.head.result;
 	}
+	link_buffer_done(&bulk);
 	link_buffer_done(&items);
 	mem_free(request);
 	return error;

@@ -146,8 +146,8 @@ struct cairn {
 int store_open(const char *place, const struct cairn_options *options, const struct io_maker *maker, cairn **ret_store);
 /* cairn_open for one who is to own the directory: another owner's cairnd is not asked instead. */
 int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store);
-/* One that the cairnd of that socket has. */
-int store_open_remote(const char *socket, const struct io_maker *maker, const struct cairn_options *options,
+/* One that the cairnd at unix:PATH or tcp+plain://HOST:PORT has. */
+int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
                       cairn **ret_store);
 /* 0, or INVAL. ret_path: NULL: no directory is needed; else the directory's path, or "unix:PATH". */
 int store_options_check(const char *place, struct cairn_options *options, const char **ret_path);
@@ -228,6 +228,7 @@ int store_make_durable(cairn *store, const struct cairn_space *space, const cair
 int buffers_check(const struct cairn_item *item, uint64_t *ret_bytes);
 void buffers_use(const struct cairn_item *items, size_t n, int delta); /* counts a call on their regions */
 void buffers_fence(const struct cairn_item *item);
+void buffers_zero(const struct cairn_item *item);
 void *buffer_address(const struct cairn_buf *buf);
 
 /* ---- session.c --------------------------------------------------------------------------------------------------- */

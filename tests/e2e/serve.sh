@@ -17,10 +17,11 @@ trap stop EXIT
 # serve ARGUMENT...: starts one and waits until it is ready.
 serve()
 {
+	rm -f server.log
 	"$CAIRN" serve "$@" 2>server.log &
 	server=$!
 	for _ in $(seq 100); do
-		grep -q ' ready$' server.log && return
+		grep -qs ' ready$' server.log && return
 		kill -0 $server 2>/dev/null || break
 		sleep 0.1
 	done
@@ -64,7 +65,7 @@ check "all are whole" test "$(ls whole* | wc -l)" -eq 8
 run 2 "$CAIRN" serve --dir s
 says 'open in process'
 run 2 "$CAIRN" serve --dir other --listen unix:s/cairn.sock
-says 'another cairnd listens there'
+says 'another process listens there'
 check "the first goes on" "$CAIRN" get s a got
 run 2 "$CAIRN" fsck s
 says 'open in process'
@@ -73,7 +74,7 @@ says 'open in process'
 kill -9 $server
 wait $server 2>/dev/null
 run 2 "$CAIRN" put unix:s/cairn.sock c a
-says 'no cairnd at s/cairn.sock'
+says 'no cairnd at unix:s/cairn.sock'
 run 0 "$CAIRN" get s a got # nobody has the directory now
 same a got
 serve --dir s --memory 32MiB
@@ -83,6 +84,25 @@ end
 check "its socket is gone" test ! -e s/cairn.sock
 check "and nothing tells of it" test ! -e s/daemon
 run 0 "$CAIRN" get s b got
+
+# From another server (this one, over loopback).
+port=$((20000 + RANDOM % 20000))
+serve --dir s --memory 32MiB --listen tcp+plain://127.0.0.1:$port
+run 0 "$CAIRN" put tcp+plain://127.0.0.1:$port far b
+run 0 "$CAIRN" get tcp+plain://127.0.0.1:$port far got
+same b got
+run 0 "$CAIRN" get s far got # the directory's way as well
+same b got
+run 0 "$CAIRN" ls tcp+plain://127.0.0.1:$port --json
+json 'any(x["name"] == "far" for x in j["sessions"])'
+run 1 "$CAIRN" get tcp+plain://127.0.0.1:$port nobody got
+end
+run 2 "$CAIRN" get tcp+plain://127.0.0.1:$port far got
+says "no cairnd at tcp.plain://127.0.0.1:$port: Connection refused"
+run 2 "$CAIRN" get tcp+plain://nowhere.invalid:1 far got
+says 'no cairnd at'
+run 2 "$CAIRN" get tcp://127.0.0.1:$port far got
+says 'has no TLS'
 
 # Configuration.
 cat >good.yaml <<EOF

@@ -4,6 +4,7 @@
 #define CAIRN_TESTS_UNIT_SERVED_LIB_H
 
 #include <pthread.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "daemon/daemon.h"
@@ -13,7 +14,7 @@ struct served {
 	struct place place;
 	struct daemon daemon;
 	char socket[160], place_text[170];
-	int listener;
+	int listener, tcp;
 	pthread_t thread;
 };
 
@@ -24,7 +25,7 @@ static void *served_accept(void *arg)
 		int fd = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			return NULL; /* shut down */
-		(void)conn_start(&served->daemon, fd);
+		(void)conn_start(&served->daemon, fd, served->tcp);
 	}
 }
 
@@ -41,7 +42,15 @@ static inline void served_start(struct served *served)
 	pthread_cond_init(&served->daemon.ended, NULL);
 	list_init(&served->daemon.clients);
 	list_init(&served->daemon.conns);
-	assert_int_equal(link_listen(served->socket, 0600, &served->listener), 0);
+	if (served->tcp) {
+		struct sockaddr_in address;
+		socklen_t length = sizeof address;
+		assert_int_equal(link_listen_tcp("127.0.0.1", "0", &served->listener), 0);
+		assert_int_equal(getsockname(served->listener, (struct sockaddr *)&address, &length), 0);
+		snprintf(served->place_text, sizeof served->place_text, "tcp+plain://127.0.0.1:%d", ntohs(address.sin_port));
+	} else {
+		assert_int_equal(link_listen(served->socket, 0600, &served->listener), 0);
+	}
 	assert_int_equal(pthread_create(&served->thread, NULL, served_accept, served), 0);
 }
 

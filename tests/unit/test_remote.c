@@ -26,6 +26,14 @@ static void start(struct served *served, uint64_t memory_bytes)
 	served_start(served);
 }
 
+static void start_tcp(struct served *served, uint64_t memory_bytes)
+{
+	memset(served, 0, sizeof *served);
+	place_init(&served->place, 128 * MIB, memory_bytes);
+	served->tcp = 1;
+	served_start(served);
+}
+
 static void done(struct served *served)
 {
 	served_stop(served);
@@ -177,6 +185,11 @@ static void test_remote__gives_what_a_directory_gives(void **state)
 	place_done(&place);
 	struct served served;
 	start(&served, 64 * MIB);
+	store = served_client(&served);
+	script(store);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+	start_tcp(&served, 64 * MIB);
 	store = served_client(&served);
 	script(store);
 	assert_int_equal(cairn_close(store), 0);
@@ -338,6 +351,104 @@ static void test_remote__gets_all_when_leases_are_bounded(void **state)
 
 /* ---- clients that come and go ------------------------------------------------------------------------------------ */
 
+/* From another server: a part larger than a reply carries, a damaged one, one that does not fit, a lease as a copy. */
+static void test_remote__checks_what_travels(void **state)
+{
+	(void)state;
+	enum {
+		LARGE = 450000,
+		BLOCKS = 100
+	};
+	struct served served;
+	start_tcp(&served, 64 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	assert_int_equal(put_chain(store, space, 1, 0, BLOCKS, LARGE, CAIRN_DURABLE_FLASH), BLOCKS);
+	struct cairn_item items[BLOCKS];
+	struct cairn_buf bufs[BLOCKS][2];
+	uint8_t *bytes = malloc((size_t)BLOCKS * LARGE);
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		uint8_t *at = bytes + (size_t)i * LARGE;
+		bufs[i][0] = cairn_buf_of(at, 1001);
+		bufs[i][1] = cairn_buf_of(at + 1001, i == 7 ? 5 : LARGE - 1001);
+		items[i] = (struct cairn_item){.key = key_at(1, i), .bufs = bufs[i], .nbufs = 2};
+	}
+	cairn *own = served.daemon.store;
+	cairn_space *same = space_named(own, NULL, "m");
+	cairn_key bad = key_at(1, 3);
+	pthread_mutex_lock(&own->lock);
+	uint32_t entry = catalog_find(own->catalog, same->number, bad.bytes, 0);
+	uint32_t slot = catalog_at(own->catalog, entry)->slot;
+	if (slot)
+		((uint8_t *)memory_address(own->memory, slot))[77] ^= 1;
+	pthread_mutex_unlock(&own->lock);
+	assert_true(slot);
+	assert_int_equal(cairn_get(store, space, items, BLOCKS, NULL), BLOCKS - 2); /* more than one reply's bytes */
+	for (uint32_t i = 0; i < BLOCKS; i++) {
+		const uint8_t *at = bytes + (size_t)i * LARGE;
+		if (i == 3) {
+			assert_int_equal(items[i].status, CAIRN_DAMAGED);
+			assert_true(zeros_are(at, LARGE));
+		} else if (i == 7) {
+			assert_int_equal(items[i].status, CAIRN_E_SIZE);
+			assert_int_equal(items[i].ret_bytes, LARGE);
+		} else {
+			assert_true(pattern_is(at, LARGE, &items[i].key, 0, 0));
+		}
+	}
+	cairn_lease *lease = lease_of(store, space, 1, 50);
+	struct cairn_lease_info info;
+	cairn_lease_get_info(lease, &info);
+	assert_int_equal(info.fd, -1);
+	assert_true(pattern_is(info.address, LARGE, &items[50].key, 0, 0));
+	assert_true(cairn_check(info.address, LARGE) == info.check);
+	cairn_lease_release(store, lease);
+	assert_int_equal(stat_of(own).leased_bytes, 0);
+	free(bytes);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+/* A put whose bytes change on their way: nothing is stored under its key. */
+static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **state)
+{
+	(void)state;
+	struct served served;
+	start_tcp(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	struct wire_request *request = calloc(1, sizeof *request);
+	struct wire_head head;
+	struct link_buffer body = {0};
+	uint8_t payload[1000 + 8];
+	int error, fds[WIRE_FDS_MAX];
+	struct remote_link *link = remote_link_take(store->remote, &error);
+	assert_non_null(link);
+	request->type = WIRE_PUT;
+	assert_int_equal(remote_space_number(store->remote, link, space, &request->u.batch.space), 0);
+	request->u.batch.nitems = 1;
+	request->u.batch.items[0].key = key_at(4, 4);
+	request->u.batch.items[0].length = 1000;
+	memset(payload, 3, 1000);
+	uint64_t check = cairn_check(payload, 1000);
+	memcpy(payload + 1000, &check, 8);
+	payload[500] ^= 1;
+	for (int whole = 0; whole < 2; whole++) {
+		assert_int_equal(remote_send(link, request, 0, sizeof payload), 0);
+		assert_int_equal(link_send_bytes(link->fd, payload, sizeof payload), 0);
+		assert_int_equal(link_receive(link->fd, 10000, &head, &body, fds), 0);
+		assert_int_equal(head.result, whole ? 1 : CAIRN_E_IO);
+		cairn_key key = key_at(4, 4);
+		assert_int_equal(why(store, space, &key), whole ? CAIRN_WHY_PRESENT : CAIRN_WHY_NONE);
+		payload[500] ^= 1;
+	}
+	remote_link_drop(store->remote, link, 1);
+	link_buffer_done(&body);
+	free(request);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
 static void test_remote__gives_all_back_when_client_dies(void **state)
 {
 	(void)state;
@@ -431,15 +542,19 @@ static void test_remote__serves_many_at_once(void **state)
 	(void)state;
 	struct served served;
 	start(&served, 16 * MIB);
-	for (int shared = 0; shared < 2; shared++) {
-		struct crowd crowd = {.served = &served, .store = shared ? served_client(&served) : NULL};
+	for (int shared = 0; shared < 4; shared++) { /* one client, or one a thread; then over a network */
+		if (shared == 2) {
+			done(&served);
+			start_tcp(&served, 16 * MIB);
+		}
+		struct crowd crowd = {.served = &served, .store = shared % 2 ? served_client(&served) : NULL};
 		pthread_t threads[8];
 		for (int i = 0; i < 8; i++)
 			assert_int_equal(pthread_create(&threads[i], NULL, crowd_member, &crowd), 0);
 		for (int i = 0; i < 8; i++)
 			pthread_join(threads[i], NULL);
 		assert_int_equal(crowd.wrong, 0);
-		if (shared)
+		if (shared % 2)
 			assert_int_equal(cairn_close(crowd.store), 0);
 	}
 	served_wait(&served, 0);
@@ -605,6 +720,8 @@ int main(void)
 		cmocka_unit_test(test_remote__cannot_write_when_it_reads_in_place),
 		cmocka_unit_test(test_remote__misses_when_memory_is_damaged),
 		cmocka_unit_test(test_remote__gets_all_when_leases_are_bounded),
+		cmocka_unit_test(test_remote__checks_what_travels),
+		cmocka_unit_test(test_remote__stores_nothing_when_bytes_change_on_their_way),
 		cmocka_unit_test(test_remote__gives_all_back_when_client_dies),
 		cmocka_unit_test(test_remote__goes_on_when_daemon_is_another),
 		cmocka_unit_test(test_remote__serves_many_at_once),

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests: each becomes a call of the public API, made by the connection's own thread. See daemon.h. */
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/digest.h"
@@ -76,7 +78,11 @@ static int serve_stage(struct conn *conn, const struct wire_head *head, const st
 {
 	uint64_t bytes = request->u.stage_bytes;
 	struct stat stat;
+	struct statfs system;
 	int seals = fcntl(fd, F_GET_SEALS);
+	/* Of huge pages a hole may find none when it is read: that ends the reader, too. */
+	if (fstatfs(fd, &system) || system.f_type != TMPFS_MAGIC)
+		return reply_error(conn, head, CAIRN_E_INVAL, "staging memory is a plain memfd");
 	if (!bytes || bytes > DAEMON_STAGE_MAX || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) ||
 	    (uint64_t)stat.st_size < bytes)
 		return reply_error(conn, head, CAIRN_E_INVAL, "staging memory is a memfd that can not shrink, at most 256 MiB");

@@ -23,7 +23,7 @@
 #include "store/reconcile.h"
 #include "store/store.h"
 
-enum { CHORES_NS = 200000000 };
+enum { CHORES_NS = 200000000, STORE_BUFFERS = 256 };
 #define MEMORY_DEFAULT_BYTES (256ull << 20)
 #define CATALOG_MIN_BYTES (16ull << 20)
 #define CATALOG_MAX_BYTES (1ull << 30)
@@ -106,8 +106,10 @@ static void *loop_main(void *arg)
 			chores_at = now + CHORES_NS;
 		}
 		pthread_mutex_unlock(&store->lock);
-		if (stop)
+		if (stop) {
+			device->ops->leave(device->flash);
 			return NULL;
+		}
 		device->ops->step(device->flash, more ? 0 : CHORES_NS);
 	}
 }
@@ -550,6 +552,29 @@ static int away_over(cairn *store)
 	return changed ? directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, 0) : 0;
 }
 
+static void buffer_gone(void *arg, const void *address)
+{
+	cairn *store = arg;
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_buffer_gone(store->devices[i].flash, address);
+}
+
+/* Offers the memory tier to the devices. */
+static void buffers_offer(cairn *store)
+{
+	struct io_vec vec[STORE_BUFFERS];
+	uint64_t length;
+	void *address;
+	uint32_t n = 0;
+	while (n < STORE_BUFFERS && (address = memory_extent_at(store->memory, n, &length)))
+		vec[n++] = (struct io_vec){address, (uint32_t)length};
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_buffers(store->devices[i].flash, vec, n);
+	memory_watch(store->memory, buffer_gone, store);
+}
+
 static int devices_recover(cairn *store)
 {
 	int error = reconcile(store), writes = !(store->flags & CAIRN_OPEN_READONLY);
@@ -743,8 +768,10 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 		error = devices_recover(store);
 	if (!error)
 		directory_load_gone(store->path, store->maker, store->catalog);
-	if (!error)
+	if (!error) {
+		buffers_offer(store);
 		error = loops_start(store);
+	}
 	return error;
 }
 
@@ -784,7 +811,13 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 
 CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
 {
-	return store_open(place, options, &io_maker_real, ret_store);
+	const struct io_maker *makers[] = {&io_maker_real, &io_maker_threads, &io_maker_uring};
+	uint32_t engine = CAIRN_IO_BEST;
+	if (options && options->size >= sizeof(*options))
+		engine = options->io_engine;
+	if (engine >= sizeof(makers) / sizeof(makers[0]))
+		return err_set(CAIRN_E_INVAL, "io_engine %u: there are 0 to 2", engine);
+	return store_open(place, options, makers[engine], ret_store);
 }
 
 CAIRN_API int cairn_sync(cairn *store)

@@ -290,11 +290,17 @@ int flash_open(const struct flash_config *config, struct flash **ret_flash)
 		                config->path);
 		goto fail;
 	}
+	if (error == -ENOSYS) {
+		error = err_set(CAIRN_E_ACCESS, "%s: io_uring is refused by this kernel or container: leave out that engine",
+		                config->path);
+		goto fail;
+	}
 	if (error) {
 		error = err_set(error == -EEXIST ? CAIRN_E_NOTSTORE : err_from_errno(-error),
 		                "cannot open the flash device %s: %s", config->path, strerror(-error));
 		goto fail;
 	}
+	strncpy(flash->stat.io_engine, flash->io->ops->name, sizeof(flash->stat.io_engine) - 1);
 	if (flash->unlabelled)
 		label_plan(config, &flash->label);
 	else
@@ -625,6 +631,7 @@ static void publish(struct flash *flash)
 	                                                      : 0);
 	flash->stat.open_segments = open;
 	flash->stat.segment_bytes = flash->label.segment_bytes;
+	flash->stat.direct = flash->io->direct;
 	flash->stat.used_bytes = flash->label.segments_offset + (uint64_t)flash->backed * flash->label.segment_bytes;
 	pthread_mutex_unlock(&flash->lock);
 }
@@ -653,6 +660,25 @@ static int flash_step(void *tier, uint64_t timeout_ns)
 	if (did)
 		publish(flash);
 	return did;
+}
+
+static void flash_leave(void *tier)
+{
+	struct flash *flash = tier;
+	if (flash->io->ops->leave)
+		flash->io->ops->leave(flash->io);
+}
+
+void flash_buffers(struct flash *flash, const struct io_vec *vec, uint32_t nvec)
+{
+	if (flash->io->ops->buffers)
+		flash->io->ops->buffers(flash->io, vec, nvec);
+}
+
+void flash_buffer_gone(struct flash *flash, const void *address)
+{
+	if (flash->io->ops->buffer_gone)
+		flash->io->ops->buffer_gone(flash->io, address);
 }
 
 static void flash_stat(void *tier, struct cairn_device_stat *ret_stat)
@@ -715,4 +741,5 @@ const struct tier_ops flash_ops = {
 	.step = flash_step,
 	.wake = flash_wake,
 	.stat = flash_stat,
+	.leave = flash_leave,
 };

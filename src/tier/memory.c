@@ -80,6 +80,8 @@ struct memory {
 	uint32_t nslots, fresh, free_slots, used_slots; /* fresh: highest slot ever used; free_slots: a list by `older` */
 	uint32_t empty;            /* extents without a used page */
 	uint32_t drain;            /* extent in drain + 1; 0: none */
+	void (*gone)(void *arg, const void *address); /* NULL: nobody asks */
+	void *gone_arg;
 	uint32_t drain_cell;       /* where the search for its next victim goes on, a cell of the extent */
 	struct memory_tenant tenants[MEMORY_TENANTS_MAX];
 };
@@ -150,6 +152,8 @@ static void extent_renew(const struct memory *memory, struct memory_extent *exte
 	}
 	/* Its pages take the place of those that go now. They come when they are used, by whoever fills a part: to touch
 	 * 1 GiB here would hold the store's lock for half a second. */
+	if (memory->gone)
+		memory->gone(memory->gone_arg, extent->base);
 	extent_drop(memory, extent);
 	extent->fd = fd;
 	extent->base = base;
@@ -746,6 +750,18 @@ void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint6
 	uint32_t cell = memory->slots[slot].cell, cells = memory->extent_pages * CELLS_IN_PAGE;
 	*ret_fd = memory->extents[cell / cells].fd;
 	*ret_offset = (uint64_t)(cell % cells) * MEMORY_CELL;
+}
+
+void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length)
+{
+	*ret_length = memory->extent_bytes;
+	return extent < memory->nextents ? memory->extents[extent].base : NULL;
+}
+
+void memory_watch(struct memory *memory, void (*gone)(void *arg, const void *address), void *arg)
+{
+	memory->gone = gone;
+	memory->gone_arg = arg;
 }
 
 void memory_stat(const struct memory *memory, struct memory_stat *ret_stat)

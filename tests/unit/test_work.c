@@ -19,7 +19,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "io/io.h"
-#include "io/work.h"
+#include "io/file.h"
 
 #define PAGE 4096u
 #define SECOND 1000000000ull
@@ -43,9 +43,9 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	work_fail_at(0, 0, 0);
-	work_fail_fdatasync(0);
-	work_limit_call(0);
+	file_fail_at(0, 0, 0);
+	file_fail_fdatasync(0);
+	file_limit_call(0);
 	mem_fail_at(0, 0);
 	(void)unlink(path);
 	return rmdir(folder);
@@ -201,7 +201,7 @@ static void transfer_in_pieces(uint64_t limit)
 {
 	struct io *io = open_new(2);
 	fill(pool, sizeof(pool), limit);
-	work_limit_call(limit);
+	file_limit_call(limit);
 	assert_int_equal(run_call(io, IO_WRITE, pool, sizeof(pool), PAGE), 0);
 	assert_int_equal(run_call(io, IO_READ, other, sizeof(other), PAGE), 0);
 	assert_memory_equal(pool, other, sizeof(pool));
@@ -237,11 +237,11 @@ static void test_work__device_becomes_buffered_when_direct_is_refused(void **sta
 		skip();
 	transfer_in_pieces(1000);
 	struct io *io;
-	work_limit_call(0);
+	file_limit_call(0);
 	assert_int_equal(work_open(path, 0, 1, &io), 0);
 	assert_int_equal(run_call(io, IO_READ, other, PAGE, PAGE), 0);
 	assert_int_equal(io->direct, 1);
-	work_limit_call(1000);
+	file_limit_call(1000);
 	assert_int_equal(run_call(io, IO_READ, other, PAGE, PAGE), 0);
 	assert_memory_equal(pool, other, PAGE);
 	assert_int_equal(io->direct, 0);
@@ -373,7 +373,7 @@ static void test_work__flushes_in_flight_fail_when_one_fails(void **state)
 		calls[i].req.background = i == 2;
 		io->ops->submit(io, &calls[i].req);
 	}
-	work_fail_fdatasync(EIO);
+	file_fail_fdatasync(EIO);
 	plug_out(&plug);
 	drain(io, 4);
 	plug_done(&plug);
@@ -391,7 +391,7 @@ static void test_work__flush_fails_when_a_failure_is_undelivered(void **state)
 	sem_t worked;
 	sem_init(&worked, 0, 0);
 	call_init(&first, IO_FLUSH, NULL, 0, 0)->started = &worked;
-	work_fail_fdatasync(ENOSPC);
+	file_fail_fdatasync(ENOSPC);
 	io->ops->submit(io, &first.req);
 	while (sem_wait(&worked) != 0)
 		;
@@ -413,7 +413,7 @@ static void test_work__write_fails_when_a_flush_fails_beside_it(void **state)
 	struct plug plug;
 	struct call flush;
 	plug_in(&plug, io, IO_WRITE); /* written, and not yet complete */
-	work_fail_fdatasync(EIO);
+	file_fail_fdatasync(EIO);
 	io->ops->submit(io, &call_init(&flush, IO_FLUSH, NULL, 0, 0)->req);
 	drain(io, 1);
 	assert_int_equal(flush.req.result, -EIO);
@@ -431,7 +431,7 @@ static void test_work__undelivered_write_fails_when_sync_fails(void **state)
 	struct io *io = open_new(1);
 	struct call call;
 	io->ops->submit(io, &call_init(&call, IO_WRITE, pool, PAGE, 0)->req);
-	work_fail_fdatasync(EIO);
+	file_fail_fdatasync(EIO);
 	assert_int_equal(io->ops->sync(io), -EIO); /* one worker: the write is complete by now */
 	drain(io, 1);
 	assert_int_equal(call.req.result, -EIO);
@@ -466,16 +466,16 @@ static void test_work__exactly_the_nth_fails_when_told(void **state)
 	struct io *io = open_new(2);
 	assert_int_equal(every_io(io), 0);
 	for (uint64_t n = 1; n <= 8; n++) {
-		work_fail_at(n, EDOM, 0);
-		assert_false(work_failed());
+		file_fail_at(n, EDOM, 0);
+		assert_false(file_failed());
 		assert_int_equal(every_io(io), 1);
-		assert_true(work_failed());
-		work_fail_at(n, EDOM, 1);
+		assert_true(file_failed());
+		file_fail_at(n, EDOM, 1);
 		assert_int_equal(every_io(io), 9 - n);
 	}
-	work_fail_at(9, EDOM, 0);
+	file_fail_at(9, EDOM, 0);
 	assert_int_equal(every_io(io), 0);
-	assert_false(work_failed());
+	assert_false(file_failed());
 	io->ops->close(io);
 }
 

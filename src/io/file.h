@@ -36,8 +36,8 @@ uint64_t file_vec_total(const struct io_vec *vec, uint32_t nvec);
 void file_req_check(const struct io_req *req);
 /* 0, or -errno of a transfer that must not begin: past all devices, or a write where there are none. */
 int file_may_transfer(const struct file *file, uint32_t op, uint64_t offset, uint64_t total);
-/* What became of a system call for at most `length` bytes: bytes that count, or -errno; -EAGAIN: once more. `refused` is
- * the transfer's own, 0 at its start. */
+/* What a system call's result means: bytes that count, or -errno; -EAGAIN: once more. `refused` is the transfer's own,
+ * 0 at its start. */
 int64_t file_moved(struct file *file, int64_t result, uint32_t *refused);
 
 /* Blocking; short transfers are continued. 0 or -errno. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The I/O interface: the only way to a device's data. One `struct io` is one open device (a file or a raw block device),
- * used by one loop. Implementations: uring.c (io_uring), work.c (threads with pread and pwrite), sim.c (seeded faults in
- * memory).
+ * The I/O interface: the only way to a device's data. One `struct io` is one open device (a file or a raw block
+ * device), used by one loop. Implementations: uring.c (io_uring), work.c (threads with pread and pwrite), sim.c (seeded
+ * faults in memory).
  *
  * Threads: io_submit, io_poll and all of struct io belong to the loop's thread; io_wake may be called from any.
  * Completions run inside io_poll, in the loop's thread, in any order. A request belongs to the implementation from
@@ -64,7 +64,8 @@ struct io_ops {
 	int (*sync)(struct io *io);
 	/* Makes [offset, offset + length) exist with blocks of its own (fallocate); -ENOSPC leaves the size as it was. */
 	int (*allocate)(struct io *io, uint64_t offset, uint64_t length);
-	/* Gives the blocks of a range back to the file system; it reads as zeros then (on a raw device perhaps as before). */
+	/* Gives the blocks of a range back to the file system; it reads as zeros then, on a raw device perhaps as
+	 * before. */
 	int (*punch)(struct io *io, uint64_t offset, uint64_t length);
 	/* Bytes the device has now, and bytes its file system has free for us (UINT64_MAX: a raw device) and in all. */
 	int (*space)(struct io *io, uint64_t *size, uint64_t *free, uint64_t *all);

@@ -10,8 +10,8 @@
  * and the table of buffers, whose addresses any thread may take away. The lock is never held across a system call or a
  * callback. A ring serves one thread only (SINGLE_ISSUER): it is made at open, enabled by the first thread that polls,
  * ended by `leave`, and made anew by the next one; where that fails, transfers go on without one.
- * Memory: all taken at open; where registered, buffers are pinned by the kernel. The file is not registered: a ring goes
- * some time after its last descriptor, and would hold the file's lock until then.
+ * Memory: all taken at open; where registered, buffers are pinned by the kernel. The file is not: a ring goes some time
+ * after its last descriptor does, and would hold the file's lock until then.
  * Invariant: that of work.c: a flush succeeds only if every write whose `done` ran before its submit is durable; one
  * fdatasync at a time, and its failure also fails every flush that was submitted before that failure was delivered, and
  * every write that was not yet delivered.
@@ -689,8 +689,8 @@ static int uring_space(struct io *io, uint64_t *size, uint64_t *free, uint64_t *
 	return file_space(&uring_of(io)->file, size, free, all);
 }
 
-/* Pinned, so that no transfer has to do it. Where the limit on locked memory forbids it (8 MiB for an ordinary user), or
- * the kernel is too old to let go of one again, transfers do. */
+/* Pinned, so that no transfer has to do it. Where the limit on locked memory forbids that (8 MiB for an ordinary
+ * user), each transfer does. */
 static void uring_buffers(struct io *io, const struct io_vec *vec, uint32_t nvec)
 {
 	struct uring *uring = uring_of(io);

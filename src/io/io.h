@@ -89,6 +89,7 @@ struct io {
 	const struct clock *clock;
 	uint32_t direct;   /* 1: O_DIRECT is in use */
 	uint32_t threaded; /* 1: poll waits for real; 0: single-threaded simulation */
+	uint32_t raw;      /* 1: a raw block device: its size is fixed, and all of it is there */
 };
 
 enum {

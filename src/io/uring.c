@@ -585,7 +585,8 @@ static uint64_t now_ns(const struct uring *uring)
 static int uring_poll(struct io *io, uint64_t timeout_ns)
 {
 	struct uring *uring = uring_of(io);
-	uint64_t now = timeout_ns ? now_ns(uring) : 0, until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+	uint64_t now = timeout_ns ? now_ns(uring) : 0;
+	uint64_t until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 	int woken, count = 0;
 	(void)ring_ready(uring);
 	buffers_forget(uring);
@@ -804,6 +805,7 @@ int uring_open(const char *path, uint32_t flags, uint32_t threads, int *ret_refu
 		return result;
 	}
 	uring->io.direct = uring->file.direct;
+	uring->io.raw = uring->file.block;
 	*ret_io = &uring->io;
 	return 0;
 }

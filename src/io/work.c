@@ -339,6 +339,7 @@ int work_open(const char *path, uint32_t flags, uint32_t threads, struct io **re
 	work->io.clock = &clock_real;
 	work->io.threaded = 1;
 	work->io.direct = work->file.direct;
+	work->io.raw = work->file.block;
 	list_init(&work->urgent);
 	list_init(&work->background);
 	list_init(&work->waiting);

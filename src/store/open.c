@@ -270,12 +270,30 @@ int store_sync(cairn *store, uint64_t deadline_ns)
 
 /* ---- options and devices ----------------------------------------------------------------------------------------- */
 
+/* All of a raw block device; 0: `path` is none. */
+static uint64_t raw_bytes(const cairn *store, const char *path)
+{
+	struct stat info;
+	struct io *io;
+	uint64_t size = 0, free, all;
+	if (stat(path, &info) || !S_ISBLK(info.st_mode) ||
+	    store->maker->open(store->maker->arg, path, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &io))
+		return 0;
+	if (io->ops->space(io, &size, &free, &all))
+		size = 0;
+	io->ops->close(io);
+	return size;
+}
+
 static uint64_t budget_default(const cairn *store, const char *path)
 {
 	struct statvfs fs;
 	char parent[PATH_MAX];
 	if (!store->maker->threaded)
 		return 64ull << 20;
+	uint64_t raw = raw_bytes(store, path);
+	if (raw)
+		return raw;
 	size_t length = strlen(path);
 	while (length && path[length - 1] != '/')
 		length--;

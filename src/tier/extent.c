@@ -74,8 +74,8 @@ failed:
 int extent_touch(uint8_t *base, uint64_t bytes)
 {
 	/* Huge pages where the system gives none by itself to a memfd (the default): one small page in the place of each,
-	 * to be collapsed into it. A device moves twice as many bytes a second into them, and it takes less time than to touch
-	 * all small ones. Linux 6.1; older kernels refuse, and are not asked again. */
+	 * to be collapsed into it. A device moves twice as many bytes a second into them, and it takes less time than to
+	 * touch all small ones. Linux 6.1; older kernels refuse, and are not asked again. */
 	for (uint64_t at = 0, refused = 0; at + HUGE_PAGE <= bytes && !refused; at += HUGE_PAGE) {
 		if (madvise(base + at, EXTENT_PAGE, MADV_POPULATE_WRITE))
 			break;

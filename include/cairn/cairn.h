@@ -118,7 +118,7 @@ struct cairn_options {
 	uint32_t nflash;              /* at most 16 */
 	uint64_t free_floor_bytes;    /* bytes the file system keeps free; 0: 5 % of it, at most 10 GiB */
 	uint64_t segment_bytes;       /* a power of two, 1 MiB..1 GiB, fixed when a device is made; 0: fits the budget */
-	uint32_t io_threads;          /* per device; 0: 8 */
+	uint32_t io_threads;          /* per device; 0: 8. With io_uring they only check what was read: at most 4 */
 	uint32_t workers;             /* for asynchronous batches; 0: 2 */
 	uint32_t pin_share_percent;   /* most of flash that pins and saved-with-time-to-live may hold; 0: 50 */
 	uint32_t io_engine;           /* enum cairn_io */

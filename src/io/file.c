@@ -355,7 +355,10 @@ static uint32_t direct_try(int fd)
 {
 	_Alignas(IO_ALIGN) char page[IO_ALIGN];
 	int flags = fcntl(fd, F_GETFL);
-	if (flags < 0 || fcntl(fd, F_SETFL, (flags & ~O_NONBLOCK) | O_DIRECT) != 0)
+	if (flags < 0)
+		return 0;
+	flags &= ~O_NONBLOCK; /* io_uring would say -EAGAIN instead of waiting for the device */
+	if (fcntl(fd, F_SETFL, flags) != 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0)
 		return 0;
 	if (pread(fd, page, sizeof(page), 0) >= 0 || errno != EINVAL)
 		return 1;

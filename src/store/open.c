@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -831,7 +832,7 @@ CAIRN_API int cairn_open(const char *place, const struct cairn_options *options,
 {
 	const struct io_maker *makers[] = {&io_maker_real, &io_maker_threads, &io_maker_uring};
 	uint32_t engine = CAIRN_IO_BEST;
-	if (options && options->size >= sizeof(*options))
+	if (options && options->size >= offsetof(struct cairn_options, io_engine) + sizeof(options->io_engine))
 		engine = options->io_engine;
 	if (engine >= sizeof(makers) / sizeof(makers[0]))
 		return err_set(CAIRN_E_INVAL, "io_engine %u: there are 0 to 2", engine);

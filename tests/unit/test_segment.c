@@ -34,17 +34,16 @@ static void label_reseal(void)
 static void test_segment__blank_is_no_label_and_any_flipped_bit_is_damage(void **state)
 {
 	(void)state;
-	uint8_t page[FMT_PAGE];
 	struct fmt_label label;
 	uint64_t size = 0;
-	segment_blank_encode(123456789 * 4096ull, page);
-	assert_int_equal(segment_blank_decode(page, &size), FMT_OK);
-	assert_true(size == 123456789 * 4096ull);
-	assert_int_equal(segment_label_decode(page, &label), FMT_BAD);
+	same_golden("blank.v1.bin", sample_blank_file, bytes);
+	assert_int_equal(segment_blank_decode(bytes, &size), FMT_OK);
+	assert_true(size == SAMPLE_BLANK_BYTES);
+	assert_int_equal(segment_label_decode(bytes, &label), FMT_BAD);
 	for (uint32_t bit = 0; bit < 8 * FMT_PAGE; bit += bit < 400 ? 1 : 97) {
-		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
-		assert_int_equal(segment_blank_decode(page, &size), FMT_BAD);
-		page[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_int_equal(segment_blank_decode(bytes, &size), FMT_BAD);
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
 	}
 }
 

@@ -41,6 +41,7 @@ enum {
 	URING_POLL_MAX = 256,  /* completions run by one poll */
 	URING_BUFFERS = 1024,
 };
+#define URING_ALONE_BYTES (256u << 10) /* a vector that is worth an operation of its own */
 #define URING_PIECE_BYTES (4ull << 20) /* smaller ones are no faster, and longer ones let urgent requests wait */
 
 struct job {
@@ -443,6 +444,28 @@ static int job_begin(struct uring *uring, struct lane *lane)
 	return 1;
 }
 
+/* Bytes of the piece that begins where `job` stands. With registered buffers a long vector is a piece of its own, since
+ * only a single one can be used as registered; short ones go together. */
+static uint64_t piece_length(const struct uring *uring, const struct job *job)
+{
+	const struct io_req *req = job->req;
+	uint64_t left = job->total - job->given, skip = job->given, length = 0;
+	left = left < URING_PIECE_BYTES ? left : URING_PIECE_BYTES;
+	for (uint32_t i = 0; i < req->nvec && uring->nbuffers && length < left; i++) {
+		uint64_t here = req->vec[i].length;
+		if (skip >= here) {
+			skip -= here;
+			continue;
+		}
+		here -= skip;
+		skip = 0;
+		if (here >= URING_ALONE_BYTES)
+			return length ? length : here < left ? here : left;
+		length += here;
+	}
+	return left;
+}
+
 /* Gives the next piece of a lane to the ring. Returns 0: there is none, or no place for it. */
 static int lane_give(struct uring *uring, struct lane *lane)
 {
@@ -454,10 +477,9 @@ static int lane_give(struct uring *uring, struct lane *lane)
 		return 0;
 	struct piece *piece = LIST_OF(node, struct piece, link);
 	struct job *job = lane->cut;
-	uint64_t left = job->total - job->given;
 	piece->job = job;
 	piece->start = job->given;
-	piece->length = left < URING_PIECE_BYTES ? left : URING_PIECE_BYTES;
+	piece->length = piece_length(uring, job);
 	piece->moved = 0;
 	piece->refused = 0;
 	job->given += piece->length;

@@ -220,6 +220,39 @@ static void test_uring__short_transfers_go_on_when_buffers_are_registered(void *
 	io->ops->close(io);
 }
 
+/* Long vectors go as pieces of their own, short ones together, and none twice or not at all. */
+static void test_uring__bytes_are_whole_when_long_and_short_vectors_mix(void **state)
+{
+	(void)state;
+	static const uint32_t pages[] = {1, 1300, 2, 3, 64, 63, 1, 2200, 1};
+	enum { VECTORS = sizeof pages / sizeof pages[0], ALL = 1300 + 2200 + 64 + 63 + 8 };
+	struct io *io = open_it();
+	uint8_t *from, *back;
+	int order;
+	assert_int_equal(posix_memalign((void **)&from, PAGE, (size_t)ALL * PAGE), 0);
+	assert_int_equal(posix_memalign((void **)&back, PAGE, (size_t)ALL * PAGE), 0);
+	for (size_t i = 0; i < (size_t)ALL * PAGE / 8; i++)
+		memcpy(from + i * 8, &i, 8);
+	memset(back, 0, (size_t)ALL * PAGE);
+	struct io_vec whole[2] = {{from, ALL * PAGE}, {back, 2000 * PAGE}}; /* the last long one is not registered */
+	io->ops->buffers(io, whole, 2);
+	for (int reads = 0; reads < 2; reads++) {
+		struct io_req req = req_of(reads ? IO_READ : IO_WRITE, NULL, 0, 0, &order);
+		uint32_t at = 0;
+		for (uint32_t i = 0; i < VECTORS; at += pages[i++])
+			req.vec[i] = (struct io_vec){(reads ? back : from) + (size_t)at * PAGE, pages[i] * PAGE};
+		assert_int_equal(at, ALL);
+		req.nvec = VECTORS;
+		io->ops->submit(io, &req);
+		drain(io, 1);
+		assert_int_equal(req.result, 0);
+	}
+	assert_memory_equal(from, back, (size_t)ALL * PAGE);
+	io->ops->close(io);
+	free(from);
+	free(back);
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 enum { MANY = 150, FEW = 8 };
@@ -303,6 +336,52 @@ static int in_refused_world(int errnum)
 	return 0;
 }
 
+static void any_work(struct io_req *req)
+{
+	((uint8_t *)req->vec[0].address)[1]++;
+}
+
+/* In a child as well: the second ring is refused, and the loop goes on without one. */
+static int without_ring(void)
+{
+	struct io *io = open_it();
+	struct io_req reqs[4];
+	int order[4], seen = 0;
+	if (engine_forbid_uring(EPERM))
+		return 10;
+	io->ops->leave(io);
+	for (int i = 0; i < 4; i++) {
+		reqs[i] = req_of(i == 3 ? IO_FLUSH : IO_READ, other + (size_t)i * PAGE, PAGE, (uint64_t)i * PAGE, &order[i]);
+		reqs[i].work = i == 3 ? NULL : any_work;
+		io->ops->submit(io, &reqs[i]);
+	}
+	for (int tries = 0; seen < 4 && tries < 1000; tries++)
+		seen += io->ops->poll(io, SECOND);
+	for (int i = 0; i < 3; i++)
+		if (!order[i] || reqs[i].result || other[i * PAGE + 1] != (uint8_t)(pool[i * PAGE + 1] + 1))
+			return 11;
+	if (!order[3] || reqs[3].result)
+		return 12;
+	io->ops->wake(io);
+	uint64_t start = clock_mono_ns(io->clock);
+	if (io->ops->poll(io, 60 * SECOND) || clock_mono_ns(io->clock) - start > 30 * SECOND)
+		return 13;
+	io->ops->close(io);
+	return 0;
+}
+
+static void test_uring__loop_goes_on_when_the_next_ring_is_refused(void **state)
+{
+	(void)state;
+	int status = 0;
+	fflush(NULL);
+	pid_t child = fork();
+	if (!child)
+		_exit(without_ring());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0);
+}
+
 static void test_uring__store_opens_with_threads_when_io_uring_is_refused(void **state)
 {
 	(void)state;
@@ -372,6 +451,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_uring__wake_is_kept_when_the_thread_leaves, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uring__bytes_arrive_when_a_buffer_was_mapped_anew, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uring__short_transfers_go_on_when_buffers_are_registered, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_uring__bytes_are_whole_when_long_and_short_vectors_mix, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_uring__loop_goes_on_when_the_next_ring_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_uring__urgent_requests_pass_when_many_wait_in_the_background, setup,
 		                                teardown),
 		cmocka_unit_test_setup_teardown(test_uring__device_can_be_opened_when_it_was_just_closed, setup, teardown),

@@ -642,23 +642,19 @@ static void uring_wake(struct io *io)
 		signal_loop(uring);
 }
 
-/* Waits for a change, of whatever kind; a wake on the way is meant for the next poll. */
-static void wait_change(struct uring *uring, int *woken)
-{
-	*woken |= collect(uring);
-	turn(uring, 3600u * 1000000000ull);
-	*woken |= collect(uring);
-}
+#define FOREVER_NS (3600ull * 1000000000u)
 
 /* A flush like any other, which takes its turn with those in flight. */
 static int uring_sync(struct io *io)
 {
 	struct uring *uring = uring_of(io);
 	int result = file_fail_count(), woken = 0;
-	while (!list_empty(&uring->batch))
-		wait_change(uring, &woken);
+	while (!list_empty(&uring->batch)) {
+		turn(uring, FOREVER_NS);
+		woken |= collect(uring);
+	}
 	if (woken)
-		uring_wake(io);
+		uring_wake(io); /* it was meant for the next poll */
 	if (result == 0)
 		result = uring->broken;
 	if (result == 0) {
@@ -669,14 +665,24 @@ static int uring_sync(struct io *io)
 	return result;
 }
 
+/* Whether anything that has begun is still under way. */
+static int busy(const struct uring *uring)
+{
+	const struct lane *lane = uring->lane;
+	return lane[0].cut || lane[1].cut || lane[0].pieces || lane[1].pieces || uring->working ||
+	       !list_empty(&uring->again) || !list_empty(&uring->batch);
+}
+
 static void uring_leave(struct io *io)
 {
 	struct uring *uring = uring_of(io);
 	int woken = 0;
-	while (uring->lane[0].cut || uring->lane[1].cut || uring->lane[0].pieces || uring->lane[1].pieces ||
-	       uring->working || !list_empty(&uring->again) || !list_empty(&uring->batch)) {
+	for (;;) {
 		dispatch(uring, 0);
-		wait_change(uring, &woken);
+		woken |= collect(uring);
+		if (!busy(uring)) /* asked last: what was just collected would wake nobody */
+			break;
+		turn(uring, FOREVER_NS);
 	}
 	ring_end(uring);
 	if (woken)

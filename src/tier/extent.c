@@ -75,11 +75,12 @@ int extent_touch(uint8_t *base, uint64_t bytes)
 {
 	/* Huge pages where the system gives none by itself to a memfd (the default): one small page in the place of each,
 	 * to be collapsed into it. A device moves twice as many bytes a second into them, and it takes less time than to
-	 * touch all small ones. Linux 6.1; older kernels refuse, and are not asked again. */
+	 * touch all small ones. Linux 6.1; older kernels refuse, and so does memory in
+	 * which there is no room for one: not asked again, since the search for it takes long. */
 	for (uint64_t at = 0, refused = 0; at + HUGE_PAGE <= bytes && !refused; at += HUGE_PAGE) {
 		if (madvise(base + at, EXTENT_PAGE, MADV_POPULATE_WRITE))
 			break;
-		refused = madvise(base + at, HUGE_PAGE, MADV_COLLAPSE) != 0 && errno == EINVAL;
+		refused = madvise(base + at, HUGE_PAGE, MADV_COLLAPSE) && errno != EAGAIN && errno != EBUSY;
 	}
 	if (!madvise(base, bytes, MADV_POPULATE_WRITE))
 		return 0;

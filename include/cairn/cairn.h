@@ -104,6 +104,12 @@ enum {
 	                                * started with these options, and ends with the last of its clients */
 };
 
+enum cairn_io {
+	CAIRN_IO_BEST = 0,    /* io_uring, or threads where it is refused, as in a default container; cairn_stat tells */
+	CAIRN_IO_THREADS = 1,
+	CAIRN_IO_URING = 2,   /* where it is refused the open fails with ACCESS */
+};
+
 struct cairn_options {
 	size_t size;
 	uint32_t flags;               /* CAIRN_OPEN_... */
@@ -114,9 +120,10 @@ struct cairn_options {
 	uint32_t nflash;              /* at most 16 */
 	uint64_t free_floor_bytes;    /* bytes the file system keeps free; 0: 5 % of it, at most 10 GiB */
 	uint64_t segment_bytes;       /* a power of two, 1 MiB..1 GiB, fixed when a device is made; 0: fits the budget */
-	uint32_t io_threads;          /* per device; 0: 8 */
+	uint32_t io_threads;          /* per device; 0: 8. With io_uring they only check what was read: at most 4 */
 	uint32_t workers;             /* for asynchronous batches; 0: 2 */
 	uint32_t pin_share_percent;   /* most of flash that pins and saved-with-time-to-live may hold; 0: 50 */
+	uint32_t io_engine;           /* enum cairn_io */
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
@@ -571,6 +578,8 @@ struct cairn_device_stat {
 	uint64_t flushes, failed_flushes, groups;
 	double read_gb_s, write_gb_s; /* measured by the tier itself; 0: not yet */
 	double read_s;                /* one read, smoothed */
+	char io_engine[16];           /* "io_uring" or "threads"; empty: the device is away */
+	uint32_t direct;              /* 1: O_DIRECT; 0: its file system has none, and the page cache is in between */
 };
 struct cairn_stat {
 	size_t size;

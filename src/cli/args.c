@@ -20,6 +20,7 @@ enum {
 	KEY_FLASH,
 	KEY_BUDGET,
 	KEY_READ_ONLY,
+	KEY_IO,
 	KEY_JSON,
 	KEY_OWNER,
 	KEY_TENANT,
@@ -35,6 +36,7 @@ static const struct args_shared {
 	{VERB_STORE, {"flash", KEY_FLASH, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 20}},
 	{VERB_STORE, {"budget", KEY_BUDGET, "SIZE", 0, "Most bytes of flash inside STORE (half of what is free)", 20}},
 	{VERB_STORE, {"read-only", KEY_READ_ONLY, NULL, 0, "Write nothing to STORE, as verbs that only look", 20}},
+	{VERB_STORE, {"io", KEY_IO, "ENGINE", 0, "auto, threads or uring: how flash is read and written (auto)", 20}},
 	{VERB_JSON, {"json", KEY_JSON, NULL, 0, "Print JSON: bytes and seconds as numbers", 30}},
 	{VERB_YES, {"yes", 'y', NULL, 0, "Do not ask", 30}},
 	{VERB_QUIET, {"quiet", 'q', NULL, 0, "Print errors only", 30}},
@@ -221,6 +223,18 @@ static int args_set_size(const char *option, const char *value, uint64_t *ret_by
 	return 0;
 }
 
+static int args_io(const char *value)
+{
+	static const char *const names[] = {"auto", "threads", "uring"};
+
+	for (uint32_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (!strcmp(value, names[i])) {
+			cli.io_engine = i;
+			return 0;
+		}
+	return say_error("--io %s: there are auto, threads and uring", say_name(value));
+}
+
 static int args_set_shared(int key, char *value)
 {
 	switch (key) {
@@ -234,6 +248,7 @@ static int args_set_shared(int key, char *value)
 	case KEY_BUDGET: return args_set_size("budget", value, &cli.budget_bytes);
 	case KEY_FLASH: return args_flash(value);
 	case KEY_READ_ONLY: cli.read_only = 1; return 0;
+	case KEY_IO: return args_io(value);
 	case KEY_JSON: cli.json = 1; return 0;
 	case 'q': cli.quiet = 1; return 0;
 	default: cli.yes = 1; return 0;

@@ -58,6 +58,8 @@ static json_t *stat_device_json(const struct cairn_device_stat *device)
 	json_object_set_new(object, "read_gb_s", json_real(device->read_gb_s));
 	json_object_set_new(object, "write_gb_s", json_real(device->write_gb_s));
 	json_object_set_new(object, "read_s", json_real(device->read_s));
+	json_object_set_new(object, "io_engine", json_string(device->io_engine));
+	json_object_set_new(object, "direct", json_boolean(device->direct));
 	return object;
 }
 
@@ -116,6 +118,8 @@ static void stat_print_tier(uint32_t number, const struct cairn_tier_stat *tier)
 static void stat_print_device(uint32_t number, const struct cairn_device_stat *device)
 {
 	printf("device %u %s, %s\n", number, say_name(device->path), stat_state(device->state));
+	if (device->io_engine[0])
+		printf("         I/O       %s, %s\n", device->io_engine, device->direct ? "O_DIRECT" : "buffered");
 	printf("         budget    %s in %s of %s; %" PRIu32 " free\n", say_size(device->budget_bytes),
 	       say_many(device->segments, "segment", "segments"), say_size(device->segment_bytes), device->free_segments);
 	printf("         live      %s of %s used\n", say_size(device->live_bytes), say_size(device->used_bytes));

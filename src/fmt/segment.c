@@ -16,6 +16,7 @@
 #include "fmt/frame.h"
 
 static const char segment_label_magic[8] = {'C', 'A', 'I', 'R', 'N', 'D', 'E', 'V'};
+static const char segment_blank_magic[8] = {'C', 'A', 'I', 'R', 'N', 'R', 'A', 'W'};
 static const char segment_group_magic[8] = {'C', 'A', 'I', 'R', 'N', 'G', 'R', 'P'};
 static const char segment_trailer_magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'T', 'R'};
 
@@ -82,6 +83,25 @@ int segment_label_decode(const uint8_t page[FMT_PAGE], struct fmt_label *ret_lab
 		return FMT_BAD;
 	*ret_label = label;
 	return FMT_OK;
+}
+
+enum { BLANK_BYTES = 32 };
+
+void segment_blank_encode(uint64_t bytes, uint8_t page[FMT_PAGE])
+{
+	memset(page, 0, FMT_PAGE);
+	frame_start(page, segment_blank_magic, FMT_VERSION, NULL);
+	bytes_set64(page + BLANK_BYTES, bytes);
+	frame_seal(page, FMT_PAGE, frame_seed(segment_blank_magic));
+}
+
+int segment_blank_decode(const uint8_t page[FMT_PAGE], uint64_t *ret_bytes)
+{
+	uint32_t version;
+	int result = frame_open(page, FMT_PAGE, segment_blank_magic, frame_seed(segment_blank_magic), &version, NULL);
+	if (result == FMT_OK)
+		*ret_bytes = bytes_get64(page + BLANK_BYTES);
+	return result;
 }
 
 /* ---- entry ------------------------------------------------------------------------------------------------------- */

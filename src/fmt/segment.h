@@ -55,6 +55,10 @@ struct fmt_label {
 void segment_label_encode(const struct fmt_label *label, uint8_t page[FMT_PAGE]);
 int segment_label_decode(const uint8_t page[FMT_PAGE], struct fmt_label *ret_label);
 
+/* In the label's places while a raw device is prepared and belongs to no store yet. */
+void segment_blank_encode(uint64_t bytes, uint8_t page[FMT_PAGE]);
+int segment_blank_decode(const uint8_t page[FMT_PAGE], uint64_t *ret_bytes);
+
 enum {
 	FMT_PART_TAIL = 1u << 0,
 	FMT_PART_MANIFEST = 1u << 1, /* a session's manifest (fmt/manifest.h) */

@@ -73,7 +73,7 @@ int disk_open(struct disk *disk)
 	uint32_t flags = IO_OPEN_LOCK | (fsck->options.repair ? 0 : IO_OPEN_READONLY);
 	const char *slash = strrchr(disk->path, '/');
 	disk->name = slash ? slash + 1 : disk->path;
-	int error = fsck->maker->open(fsck->maker->arg, disk->path, flags, 1, &disk->io);
+	int error = fsck->maker->open(fsck->maker->arg, disk->path, flags | IO_OPEN_BLOCKING, 1, &disk->io);
 	if (error) {
 		disk->io = NULL;
 		int code = error == -EWOULDBLOCK ? CAIRN_E_OWNED : err_from_errno(-error);

@@ -226,7 +226,7 @@ static int identity_read(struct fsck *fsck)
 	struct io *io;
 	uint64_t size = 0, free, all;
 	(void)snprintf(path, sizeof(path), "%s/cairn.id", fsck->path);
-	int error = fsck->maker->open(fsck->maker->arg, path, IO_OPEN_READONLY, 1, &io);
+	int error = fsck->maker->open(fsck->maker->arg, path, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &io);
 	if (error == -ENOENT)
 		return 0;
 	if (error)
@@ -270,7 +270,7 @@ static int found_look(struct fsck *fsck, struct found *found)
 	memcpy(disk.path, found->path, sizeof(disk.path));
 	const char *slash = strrchr(disk.path, '/');
 	disk.name = slash ? slash + 1 : disk.path;
-	if (fsck->maker->open(fsck->maker->arg, disk.path, IO_OPEN_READONLY, 1, &disk.io))
+	if (fsck->maker->open(fsck->maker->arg, disk.path, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &disk.io))
 		return 0;
 	uint64_t free, all;
 	if (disk.io->ops->space(disk.io, &disk.size, &free, &all))
@@ -410,7 +410,7 @@ static int identity_write(struct fsck *fsck, const char *name, uint32_t flags, c
 	char path[256];
 	struct io *io;
 	(void)snprintf(path, sizeof(path), "%.*s/%s", PATH_BYTES_MAX, fsck->path, name);
-	int error = fsck->maker->open(fsck->maker->arg, path, flags, 1, &io);
+	int error = fsck->maker->open(fsck->maker->arg, path, flags | IO_OPEN_BLOCKING, 1, &io);
 	if (!error) {
 		error = io->ops->pwrite(io, bytes + from, length, from);
 		if (!error)

@@ -170,7 +170,7 @@ static int ident_read(const char *path, const struct io_maker *maker, uint32_t f
 	struct io *io;
 	ident_path(path, "cairn.id", file);
 	/* Read only also where the store is not: it is written by directory_write_ident. */
-	int error = maker->open(maker->arg, file, IO_OPEN_READONLY, 1, &io);
+	int error = maker->open(maker->arg, file, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &io);
 	if (error == -ENOENT) {
 		*ret_fresh = 1;
 		return 0;
@@ -270,7 +270,7 @@ int directory_write_ident(const char *path, const struct io_maker *maker, int di
 	if (!bytes)
 		return err_set(CAIRN_E_NOMEM, "no memory to write %s", file);
 	ident_encode(ident, bytes);
-	int error = maker->open(maker->arg, file, fresh ? IO_OPEN_CREATE : 0, 1, &io);
+	int error = maker->open(maker->arg, file, IO_OPEN_BLOCKING | (fresh ? IO_OPEN_CREATE : 0), 1, &io);
 	if (!error) {
 		/* One copy is whole at every moment. */
 		for (uint64_t copy = 0; copy < 2 && !error; copy++) {
@@ -295,7 +295,7 @@ void directory_load_gone(const char *path, const struct io_maker *maker, struct 
 	struct io *io;
 	uint64_t size = 0, free, all;
 	ident_path(path, "cairn.gone", file);
-	if (maker->open(maker->arg, file, IO_OPEN_READONLY, 1, &io))
+	if (maker->open(maker->arg, file, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &io))
 		return;
 	struct gone_cell *cells = mem_array(GONE_CELLS_MAX, sizeof(*cells));
 	uint8_t *bytes = NULL;
@@ -329,7 +329,7 @@ void directory_save_gone(const char *path, const struct io_maker *maker, int dir
 	}
 	uint8_t *bytes = n ? mem_aligned(4096, gone_size(n)) : NULL;
 	ident_path(path, maker->threaded ? "cairn.gone.new" : "cairn.gone", file);
-	if (bytes && !maker->open(maker->arg, file, IO_OPEN_CREATE, 1, &io)) {
+	if (bytes && !maker->open(maker->arg, file, IO_OPEN_CREATE | IO_OPEN_BLOCKING, 1, &io)) {
 		gone_encode(cells, n, version, bytes);
 		int error = io->ops->pwrite(io, bytes, gone_size(n), 0);
 		io->ops->close(io);

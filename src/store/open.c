@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,7 +25,7 @@
 #include "store/remote.h"
 #include "store/store.h"
 
-enum { CHORES_NS = 200000000 };
+enum { CHORES_NS = 200000000, STORE_BUFFERS = 256 };
 #define MEMORY_DEFAULT_BYTES (256ull << 20)
 #define CATALOG_MIN_BYTES (16ull << 20)
 #define CATALOG_MAX_BYTES (1ull << 30)
@@ -107,8 +108,10 @@ static void *loop_main(void *arg)
 			chores_at = now + CHORES_NS;
 		}
 		pthread_mutex_unlock(&store->lock);
-		if (stop)
+		if (stop) {
+			device->ops->leave(device->flash);
 			return NULL;
+		}
 		device->ops->step(device->flash, more ? 0 : CHORES_NS);
 	}
 }
@@ -269,12 +272,30 @@ int store_sync(cairn *store, uint64_t deadline_ns)
 
 /* ---- options and devices ----------------------------------------------------------------------------------------- */
 
+/* All of a raw block device; 0: `path` is none. */
+static uint64_t raw_bytes(const cairn *store, const char *path)
+{
+	struct stat info;
+	struct io *io;
+	uint64_t size = 0, free, all;
+	if (stat(path, &info) || !S_ISBLK(info.st_mode) ||
+	    store->maker->open(store->maker->arg, path, IO_OPEN_READONLY | IO_OPEN_BLOCKING, 1, &io))
+		return 0;
+	if (io->ops->space(io, &size, &free, &all))
+		size = 0;
+	io->ops->close(io);
+	return size;
+}
+
 static uint64_t budget_default(const cairn *store, const char *path)
 {
 	struct statvfs fs;
 	char parent[PATH_MAX];
 	if (!store->maker->threaded)
 		return 64ull << 20;
+	uint64_t raw = raw_bytes(store, path);
+	if (raw)
+		return raw;
 	size_t length = strlen(path);
 	while (length && path[length - 1] != '/')
 		length--;
@@ -551,6 +572,29 @@ static int away_over(cairn *store)
 	return changed ? directory_write_ident(store->path, store->maker, store->dir_fd, &store->ident, 0) : 0;
 }
 
+static void buffer_gone(void *arg, const void *address)
+{
+	cairn *store = arg;
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_buffer_gone(store->devices[i].flash, address);
+}
+
+/* Offers the memory tier to the devices. */
+static void buffers_offer(cairn *store)
+{
+	struct io_vec vec[STORE_BUFFERS];
+	uint64_t length;
+	void *address;
+	uint32_t n = 0;
+	while (n < STORE_BUFFERS && (address = memory_extent_at(store->memory, n, &length)))
+		vec[n++] = (struct io_vec){address, (uint32_t)length};
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_buffers(store->devices[i].flash, vec, n);
+	memory_watch(store->memory, buffer_gone, store);
+}
+
 static int devices_recover(cairn *store)
 {
 	int error = reconcile(store), writes = !(store->flags & CAIRN_OPEN_READONLY);
@@ -747,8 +791,10 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 		error = devices_recover(store);
 	if (!error)
 		directory_load_gone(store->path, store->maker, store->catalog);
-	if (!error)
+	if (!error) {
+		buffers_offer(store);
 		error = loops_start(store);
+	}
 	return error;
 }
 
@@ -806,7 +852,13 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 
 int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store)
 {
-	return store_open(place, options, &io_maker_real, ret_store);
+	const struct io_maker *makers[] = {&io_maker_real, &io_maker_threads, &io_maker_uring};
+	uint32_t engine = CAIRN_IO_BEST;
+	if (options && options->size >= offsetof(struct cairn_options, io_engine) + sizeof(options->io_engine))
+		engine = options->io_engine;
+	if (engine >= sizeof(makers) / sizeof(makers[0]))
+		return err_set(CAIRN_E_INVAL, "io_engine %u: there are 0 to 2", engine);
+	return store_open(place, options, makers[engine], ret_store);
 }
 
 CAIRN_API int cairn_sync(cairn *store)

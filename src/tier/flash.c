@@ -142,11 +142,28 @@ static int label_write(struct flash *flash)
 	return error ? err_set(err_from_errno(-error), "cannot write %s: %s", flash->path, strerror(-error)) : 0;
 }
 
+/* A raw device that cairn init prepared, and that no store has put its label on. */
+static int label_blank(struct flash *flash)
+{
+	uint8_t *pages = mem_aligned(FMT_PAGE, 2 * FMT_PAGE);
+	struct fmt_label label;
+	uint64_t bytes;
+	int blank = pages && !flash->io->ops->pread(flash->io, pages, 2 * FMT_PAGE, 0) &&
+	            segment_label_decode(pages, &label) == FMT_BAD &&
+	            segment_label_decode(pages + FMT_PAGE, &label) == FMT_BAD &&
+	            (segment_blank_decode(pages, &bytes) == FMT_OK ||
+	             segment_blank_decode(pages + FMT_PAGE, &bytes) == FMT_OK);
+	mem_free(pages);
+	return blank;
+}
+
 /* Whether the making of the device never came to its label: nothing can be in it. */
 static int label_missing(struct flash *flash, const struct flash_config *config)
 {
 	struct fmt_label plan;
 	uint64_t size, free, all;
+	if (flash->io->raw)
+		return label_blank(flash);
 	label_plan(config, &plan);
 	if (flash->io->ops->space(flash->io, &size, &free, &all) || size > plan.segments_offset || size % FMT_PAGE)
 		return 0;
@@ -171,8 +188,8 @@ static int device_file_open(struct flash *flash, const struct flash_config *conf
 	if (error == -EEXIST) {
 		error = config->maker->open(config->maker->arg, config->path, IO_OPEN_LOCK, config->io_threads, &flash->io);
 		if (!error && !label_missing(flash, config)) {
+			error = flash->io->raw ? -ENODEV : -EEXIST;
 			flash->io->ops->close(flash->io);
-			error = -EEXIST;
 		}
 	}
 	if (error)
@@ -254,6 +271,13 @@ static int flash_shape(struct flash *flash, const struct flash_config *config)
 			? (size - flash->label.segments_offset + flash->label.segment_bytes - 1) / flash->label.segment_bytes
 			: 0;
 	uint64_t most = flash->label.ledger_bytes / 64 / 4; /* what the segment table may take of the ledger */
+	if (flash->io->raw) {
+		if (config->budget_bytes > size)
+			return err_set(CAIRN_E_INVAL, "%s has %llu bytes, and its budget is %llu: give at most what it has",
+			               flash->path, (unsigned long long)size, (unsigned long long)config->budget_bytes);
+		there = size > flash->label.segments_offset ? (size - flash->label.segments_offset) / flash->label.segment_bytes
+		                                            : 0;
+	}
 	budget = budget < most ? budget : most;
 	if (budget < 4)
 		return err_set(CAIRN_E_INVAL, "a budget of %llu bytes for %s is too small: at least %llu",
@@ -294,11 +318,28 @@ int flash_open(const struct flash_config *config, struct flash **ret_flash)
 		                config->path);
 		goto fail;
 	}
+	if (error == -ENODEV) {
+		error = err_set(CAIRN_E_NOTSTORE,
+		                "the block device %s is not prepared, or is another store's: see cairn init %s", config->path,
+		                config->path);
+		goto fail;
+	}
+	if (error == -EBUSY) {
+		error = err_set(CAIRN_E_OWNED, "the block device %s is mounted or used by another program: end that first",
+		                config->path);
+		goto fail;
+	}
+	if (error == -ENOSYS) {
+		error = err_set(CAIRN_E_ACCESS, "%s: io_uring is refused by this kernel or container: leave out that engine",
+		                config->path);
+		goto fail;
+	}
 	if (error) {
 		error = err_set(error == -EEXIST ? CAIRN_E_NOTSTORE : err_from_errno(-error),
 		                "cannot open the flash device %s: %s", config->path, strerror(-error));
 		goto fail;
 	}
+	strncpy(flash->stat.io_engine, flash->io->ops->name, sizeof(flash->stat.io_engine) - 1);
 	if (flash->unlabelled)
 		label_plan(config, &flash->label);
 	else
@@ -629,6 +670,7 @@ static void publish(struct flash *flash)
 	                                                      : 0);
 	flash->stat.open_segments = open;
 	flash->stat.segment_bytes = flash->label.segment_bytes;
+	flash->stat.direct = flash->io->direct;
 	flash->stat.used_bytes = flash->label.segments_offset + (uint64_t)flash->backed * flash->label.segment_bytes;
 	pthread_mutex_unlock(&flash->lock);
 }
@@ -657,6 +699,25 @@ static int flash_step(void *tier, uint64_t timeout_ns)
 	if (did)
 		publish(flash);
 	return did;
+}
+
+static void flash_leave(void *tier)
+{
+	struct flash *flash = tier;
+	if (flash->io->ops->leave)
+		flash->io->ops->leave(flash->io);
+}
+
+void flash_buffers(struct flash *flash, const struct io_vec *vec, uint32_t nvec)
+{
+	if (flash->io->ops->buffers)
+		flash->io->ops->buffers(flash->io, vec, nvec);
+}
+
+void flash_buffer_gone(struct flash *flash, const void *address)
+{
+	if (flash->io->ops->buffer_gone)
+		flash->io->ops->buffer_gone(flash->io, address);
 }
 
 static void flash_stat(void *tier, struct cairn_device_stat *ret_stat)
@@ -719,4 +780,5 @@ const struct tier_ops flash_ops = {
 	.step = flash_step,
 	.wake = flash_wake,
 	.stat = flash_stat,
+	.leave = flash_leave,
 };

@@ -42,6 +42,10 @@ struct flash_recovery {
 int flash_recover(struct flash *flash, struct flash_recovery *ret_recovery);
 /* Begins a new run: durable counters, wiped tails. After it the loop owns the device. next_birth: of the store. */
 int flash_start(struct flash *flash, uint64_t next_birth);
+/* Memory that parts lie in: once, before the loop starts. And, from any thread, that a piece of it is about to be
+ * unmapped. */
+void flash_buffers(struct flash *flash, const struct io_vec *vec, uint32_t nvec);
+void flash_buffer_gone(struct flash *flash, const void *address);
 /* Finishes what is queued, flushes; `checkpoint` writes the device's part of the catalog by calling back for each part.
  * Then frees all. Returns the first error. */
 struct flash_checkpoint {

@@ -15,7 +15,6 @@
 #include "tier/memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "cairn/cairn.h"
+#include "tier/extent.h"
 
 #define MEMORY_BUDGET_MIN (8u << 20) /* so an extent has at least 2 MiB */
 #define EXTENT_MAX (1u << 30)
@@ -80,55 +80,13 @@ struct memory {
 	uint32_t nslots, fresh, free_slots, used_slots; /* fresh: highest slot ever used; free_slots: a list by `older` */
 	uint32_t empty;            /* extents without a used page */
 	uint32_t drain;            /* extent in drain + 1; 0: none */
+	void (*gone)(void *arg, const void *address); /* NULL: nobody asks */
+	void *gone_arg;
 	uint32_t drain_cell;       /* where the search for its next victim goes on, a cell of the extent */
 	struct memory_tenant tenants[MEMORY_TENANTS_MAX];
 };
 
 /* ---- extents ---------------------------------------------------------------------------------------------------- */
-
-/* Maps a new sealed memfd. Its pages are not there yet: see extent_touch. */
-static int extent_make(uint64_t bytes, int *ret_fd, uint8_t **ret_base)
-{
-	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
-	int fd = memfd_create("cairn-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0) {
-		err_set(CAIRN_E_NOMEM, "memory tier: memfd_create: %s", strerror(errno));
-		return CAIRN_E_NOMEM;
-	}
-	if (ftruncate(fd, (off_t)bytes))
-		goto failed;
-	void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (base == MAP_FAILED)
-		goto failed;
-	/* Before the pages are touched; a kernel that has no huge pages for it refuses, and that is all right. */
-	(void)madvise(base, bytes, MADV_HUGEPAGE);
-	if (fcntl(fd, F_ADD_SEALS, seals)) {
-		int errnum = errno;
-		munmap(base, bytes);
-		errno = errnum;
-		goto failed;
-	}
-	*ret_fd = fd;
-	*ret_base = base;
-	return 0;
-failed:
-	err_set(CAIRN_E_NOMEM, "memory tier: an extent of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
-	close(fd);
-	return CAIRN_E_NOMEM;
-}
-
-/* Makes all pages of new memory present. 0, or NOMEM: better known now than by a SIGBUS later. */
-static int extent_touch(uint8_t *base, uint64_t bytes)
-{
-	if (!madvise(base, bytes, MADV_POPULATE_WRITE))
-		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return err_set(CAIRN_E_NOMEM, "memory tier: %llu bytes are not to be had: %s", (unsigned long long)bytes,
-		               strerror(errno));
-	for (uint64_t at = 0; at < bytes; at += MEMORY_CELL) /* before Linux 5.14 */
-		*(volatile uint8_t *)(base + at) = 0;
-	return 0;
-}
 
 static void extent_drop(const struct memory *memory, struct memory_extent *extent)
 {
@@ -150,6 +108,8 @@ static void extent_renew(const struct memory *memory, struct memory_extent *exte
 	}
 	/* Its pages take the place of those that go now. They come when they are used, by whoever fills a part: to touch
 	 * 1 GiB here would hold the store's lock for half a second. */
+	if (memory->gone)
+		memory->gone(memory->gone_arg, extent->base);
 	extent_drop(memory, extent);
 	extent->fd = fd;
 	extent->base = base;
@@ -746,6 +706,18 @@ void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint6
 	uint32_t cell = memory->slots[slot].cell, cells = memory->extent_pages * CELLS_IN_PAGE;
 	*ret_fd = memory->extents[cell / cells].fd;
 	*ret_offset = (uint64_t)(cell % cells) * MEMORY_CELL;
+}
+
+void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length)
+{
+	*ret_length = memory->extent_bytes;
+	return extent < memory->nextents ? memory->extents[extent].base : NULL;
+}
+
+void memory_watch(struct memory *memory, void (*gone)(void *arg, const void *address), void *arg)
+{
+	memory->gone = gone;
+	memory->gone_arg = arg;
 }
 
 void memory_stat(const struct memory *memory, struct memory_stat *ret_stat)

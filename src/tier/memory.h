@@ -73,6 +73,11 @@ void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead);
 /* Oldest end: goes next (hint close). */
 void memory_age(struct memory *memory, uint32_t slot);
 
+/* The extents, by number: their address and length; NULL: there are no more. */
+void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length);
+/* `gone` is called, under the store's lock, before an extent's address is given up while the memory is open. */
+void memory_watch(struct memory *memory, void (*gone)(void *arg, const void *address), void *arg);
+
 struct memory_stat {
 	uint64_t capacity_bytes, used_bytes, slots, slots_max;
 };

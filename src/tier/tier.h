@@ -82,6 +82,8 @@ struct tier_ops {
 	int (*step)(void *tier, uint64_t timeout_ns);
 	void (*wake)(void *tier);
 	void (*stat)(void *tier, struct cairn_device_stat *ret_stat);
+	/* The last call of a loop thread: another one goes on from here. */
+	void (*leave)(void *tier);
 };
 
 #endif

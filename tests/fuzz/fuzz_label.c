@@ -7,6 +7,12 @@ static void try(const uint8_t page[FMT_PAGE])
 	uint8_t again[FMT_PAGE], twice[FMT_PAGE];
 	struct fmt_label label;
 
+	uint64_t bytes;
+
+	if (segment_blank_decode(page, &bytes) == FMT_OK) {
+		segment_blank_encode(bytes, again);
+		check(segment_blank_decode(again, &bytes) == FMT_OK);
+	}
 	if (segment_label_decode(page, &label) != FMT_OK)
 		return;
 	segment_label_encode(&label, again);
@@ -22,6 +28,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fuzz_take(&data, &size, page, sizeof page);
 	try(page);
 	frame_seal(page, FMT_PAGE, frame_seed("CAIRNDEV"));
+	try(page);
+	frame_seal(page, FMT_PAGE, frame_seed("CAIRNRAW"));
 	try(page);
 	return 0;
 }

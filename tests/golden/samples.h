@@ -364,6 +364,14 @@ static inline size_t sample_checkpoint_file(uint8_t *bytes)
 	return length;
 }
 
+#define SAMPLE_BLANK_BYTES (480ull << 30)
+
+static inline size_t sample_blank_file(uint8_t *bytes)
+{
+	segment_blank_encode(SAMPLE_BLANK_BYTES, bytes);
+	return FMT_PAGE;
+}
+
 struct sample_file {
 	const char *name;
 	size_t (*make)(uint8_t *bytes);
@@ -372,7 +380,7 @@ static const struct sample_file sample_files[] = {
 	{"label.v1.bin", sample_label_file},       {"group.v1.bin", sample_group_file},
 	{"footer.v1.bin", sample_footer_file},     {"ledger.v1.bin", sample_ledger_file},
 	{"manifest.v1.bin", sample_manifest_file}, {"ident.v1.bin", sample_ident_file},
-	{"checkpoint.v1.bin", sample_checkpoint_file},
+	{"checkpoint.v1.bin", sample_checkpoint_file}, {"blank.v1.bin", sample_blank_file},
 };
 
 /* Reads the golden file `name` into bytes[SAMPLE_FILE_MAX]; returns its length, 0: not there. */

@@ -24,6 +24,7 @@
 
 #include "base/random.h"
 #include "cairn/cairn.h"
+#include "lib/engine.h"
 
 enum {
 	THREADS = 6,
@@ -229,7 +230,8 @@ static void store_open_at(const char *path)
 	                                .flash = &flash,
 	                                .nflash = 1,
 	                                .free_floor_bytes = 1,
-	                                .segment_bytes = 4 << 20};
+	                                .segment_bytes = 4 << 20,
+	                                .io_engine = engine_wanted()};
 	static const cairn_digest weights = {{1}};
 	struct cairn_space_desc desc = {
 		.size = sizeof desc, .weights = &weights, .model = "torture", .kv_dtype = "bf16", .block_tokens = 16};

@@ -19,6 +19,7 @@
 #include "base/random.h"
 #include "cairn/cairn.h"
 #include "fsck/fsck_in.h"
+#include "lib/engine.h"
 #include "store/store.h"
 
 enum { BLOCKS_MAX = 256, MIB_BYTES = 1 << 20 };
@@ -43,6 +44,7 @@ struct box {
 static inline void box_init(struct box *box, uint32_t ndevices)
 {
 	/* In memory where that is to be had: thousands of flushes are for other tests. */
+	engine_or_skip();
 	const char *base = !access("/dev/shm", W_OK) ? "/dev/shm" : "/tmp";
 	memset(box, 0, sizeof *box);
 	snprintf(box->path, sizeof box->path, "%s/cairn-fsck-XXXXXX", base);
@@ -79,6 +81,7 @@ static inline cairn *box_open(struct box *box)
 {
 	cairn *store = NULL;
 	struct cairn_options options = box->options;
+	options.io_engine = engine_wanted();
 	int error = cairn_open(box->path, &options, &store);
 	if (error)
 		fail_msg("open: %d %s", error, cairn_error_text());

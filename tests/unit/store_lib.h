@@ -17,6 +17,7 @@
 #include "cairn/cairn.h"
 #include "fmt/segment.h"
 #include "io/sim.h"
+#include "lib/engine.h"
 #include "store/store.h"
 
 #define MIB (1ull << 20)
@@ -333,6 +334,7 @@ struct place {
 
 static inline void place_init(struct place *place, uint64_t flash_bytes, uint64_t memory_bytes)
 {
+	engine_or_skip();
 	const char *base = getenv("TMPDIR");
 	memset(place, 0, sizeof *place);
 	snprintf(place->path, sizeof place->path, "%s/cairn-test-XXXXXX", base && base[0] ? base : "/tmp");
@@ -345,7 +347,8 @@ static inline void place_init(struct place *place, uint64_t flash_bytes, uint64_
 	                                        .flash = place->flash,
 	                                        .nflash = 1,
 	                                        .free_floor_bytes = 1,
-	                                        .segment_bytes = MIB};
+	                                        .segment_bytes = MIB,
+	                                        .io_engine = engine_wanted()};
 }
 
 static inline void place_done(struct place *place)

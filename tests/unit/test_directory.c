@@ -24,7 +24,8 @@ static int open_at(const char *path, uint32_t flags, cairn **ret_store)
 	                                .catalog_bytes = MIB,
 	                                .flash = &flash,
 	                                .nflash = flags & CAIRN_OPEN_CREATE ? 1 : 0,
-	                                .free_floor_bytes = 1};
+	                                .free_floor_bytes = 1,
+	                                .io_engine = engine_wanted()};
 	return cairn_open(path, &options, ret_store);
 }
 

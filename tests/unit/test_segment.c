@@ -31,6 +31,22 @@ static void label_reseal(void)
 	frame_seal(bytes, FMT_PAGE, frame_seed("CAIRNDEV"));
 }
 
+static void test_segment__blank_is_no_label_and_any_flipped_bit_is_damage(void **state)
+{
+	(void)state;
+	struct fmt_label label;
+	uint64_t size = 0;
+	same_golden("blank.v1.bin", sample_blank_file, bytes);
+	assert_int_equal(segment_blank_decode(bytes, &size), FMT_OK);
+	assert_true(size == SAMPLE_BLANK_BYTES);
+	assert_int_equal(segment_label_decode(bytes, &label), FMT_BAD);
+	for (uint32_t bit = 0; bit < 8 * FMT_PAGE; bit += bit < 400 ? 1 : 97) {
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_int_equal(segment_blank_decode(bytes, &size), FMT_BAD);
+		bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+}
+
 static void test_segment__label_decodes_golden(void **state)
 {
 	struct fmt_label want = sample_label(), got;
@@ -537,6 +553,7 @@ static void test_segment__stored_check_differs_when_any_field_does(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_segment__blank_is_no_label_and_any_flipped_bit_is_damage),
 		cmocka_unit_test(test_segment__label_decodes_golden),
 		cmocka_unit_test(test_segment__label_is_bad_when_any_byte_differs),
 		cmocka_unit_test(test_segment__label_is_bad_when_out_of_bounds),

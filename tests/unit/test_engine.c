@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of src/io/work.c on a real file of the temporary directory. Each test makes and removes its own. */
+/*
+ * Tests that both engines of real I/O must pass (src/io/work.c, src/io/uring.c), on a real file of the temporary
+ * directory. Each test makes and removes its own. They run over both, or over the one that CAIRN_TEST_IO names.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,8 +21,9 @@
 
 #include "base/mem.h"
 #include "base/random.h"
+#include "io/file.h"
 #include "io/io.h"
-#include "io/work.h"
+#include "lib/engine.h"
 
 #define PAGE 4096u
 #define SECOND 1000000000ull
@@ -32,7 +36,7 @@ static int setup(void **state)
 {
 	(void)state;
 	const char *tmp = getenv("TMPDIR");
-	snprintf(folder, sizeof(folder), "%s/cairn-work-XXXXXX", tmp ? tmp : "/tmp");
+	snprintf(folder, sizeof(folder), "%s/cairn-engine-XXXXXX", tmp ? tmp : "/tmp");
 	assert_non_null(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/device", folder);
 	memset(pool, 0, sizeof(pool));
@@ -43,18 +47,30 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	work_fail_at(0, 0, 0);
-	work_fail_fdatasync(0);
-	work_limit_call(0);
+	file_fail_at(0, 0, 0);
+	file_fail_fdatasync(0);
+	file_limit_call(0);
 	mem_fail_at(0, 0);
 	(void)unlink(path);
 	return rmdir(folder);
 }
 
+static const struct io_maker *maker;
+
+static int by_threads(void)
+{
+	return maker == &io_maker_threads;
+}
+
+static int dev_open(const char *name, uint32_t flags, uint32_t threads, struct io **ret_io)
+{
+	return maker->open(maker->arg, name, flags, threads, ret_io);
+}
+
 static struct io *open_new(uint32_t threads)
 {
 	struct io *io = NULL;
-	assert_int_equal(work_open(path, IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, threads, &io), 0);
+	assert_int_equal(dev_open(path, IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, threads, &io), 0);
 	return io;
 }
 
@@ -127,19 +143,40 @@ static int run_call(struct io *io, uint32_t op, void *bytes, uint32_t length, ui
 	return call.req.result;
 }
 
-/* Keeps the only worker of a device busy until the returned call's `go` is posted. */
+/* Keeps a worker busy until plug_out. io_uring has its workers for `work` alone, and uses them where there is more than
+ * one request: there the plug comes with a companion that goes on until it has begun. */
 struct plug {
-	struct call call;
+	struct call call, companion;
+	struct io *io;
 	sem_t started, go;
 };
+
+static void companion_done(struct io_req *req)
+{
+	struct plug *plug = req->owner;
+	int begun = 0;
+	plug->companion.done = sem_getvalue(&plug->started, &begun) == 0 && begun > 0;
+	if (!plug->companion.done)
+		plug->io->ops->submit(plug->io, req);
+}
 
 static void plug_in(struct plug *plug, struct io *io, uint32_t op)
 {
 	call_init(&plug->call, op, pool, PAGE, 0);
 	assert_int_equal(sem_init(&plug->started, 0, 0) + sem_init(&plug->go, 0, 0), 0);
+	plug->io = io;
 	plug->call.started = &plug->started;
 	plug->call.go = &plug->go;
 	io->ops->submit(io, &plug->call.req);
+	if (!by_threads()) {
+		call_init(&plug->companion, IO_READ, other, PAGE, 0);
+		plug->companion.req.work = NULL;
+		plug->companion.req.done = companion_done;
+		plug->companion.req.owner = plug;
+		io->ops->submit(io, &plug->companion.req);
+		while (!plug->companion.done)
+			(void)io->ops->poll(io, SECOND);
+	}
 	while (sem_wait(&plug->started) != 0)
 		;
 }
@@ -158,7 +195,7 @@ static void plug_done(struct plug *plug)
 
 /* --- */
 
-static void test_work__bytes_come_back_when_spread_over_64_vectors(void **state)
+static void test_engine__bytes_come_back_when_spread_over_64_vectors(void **state)
 {
 	(void)state;
 	struct io *io = open_new(3);
@@ -172,7 +209,8 @@ static void test_work__bytes_come_back_when_spread_over_64_vectors(void **state)
 	io->ops->submit(io, &call.req);
 	drain(io, 1);
 	assert_int_equal(call.req.result, 0);
-	assert_false(pthread_equal(call.worker, pthread_self()));
+	if (by_threads())
+		assert_false(pthread_equal(call.worker, pthread_self()));
 
 	uint32_t total = 0;
 	for (uint32_t i = 0; i < IO_VEC_MAX; i++)
@@ -184,7 +222,7 @@ static void test_work__bytes_come_back_when_spread_over_64_vectors(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__bytes_come_back_when_the_calls_are_blocking(void **state)
+static void test_engine__bytes_come_back_when_the_calls_are_blocking(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -201,7 +239,7 @@ static void transfer_in_pieces(uint64_t limit)
 {
 	struct io *io = open_new(2);
 	fill(pool, sizeof(pool), limit);
-	work_limit_call(limit);
+	file_limit_call(limit);
 	assert_int_equal(run_call(io, IO_WRITE, pool, sizeof(pool), PAGE), 0);
 	assert_int_equal(run_call(io, IO_READ, other, sizeof(other), PAGE), 0);
 	assert_memory_equal(pool, other, sizeof(pool));
@@ -211,7 +249,7 @@ static void transfer_in_pieces(uint64_t limit)
 	io->ops->close(io);
 }
 
-static void test_work__transfers_go_on_when_the_kernel_moves_less(void **state)
+static void test_engine__transfers_go_on_when_the_kernel_moves_less(void **state)
 {
 	(void)state;
 	transfer_in_pieces(3 * PAGE);
@@ -230,25 +268,25 @@ static int direct_is_choosy(void)
 	return choosy;
 }
 
-static void test_work__device_becomes_buffered_when_direct_is_refused(void **state)
+static void test_engine__device_becomes_buffered_when_direct_is_refused(void **state)
 {
 	(void)state;
 	if (!direct_is_choosy())
 		skip();
 	transfer_in_pieces(1000);
 	struct io *io;
-	work_limit_call(0);
-	assert_int_equal(work_open(path, 0, 1, &io), 0);
+	file_limit_call(0);
+	assert_int_equal(dev_open(path, 0, 1, &io), 0);
 	assert_int_equal(run_call(io, IO_READ, other, PAGE, PAGE), 0);
 	assert_int_equal(io->direct, 1);
-	work_limit_call(1000);
+	file_limit_call(1000);
 	assert_int_equal(run_call(io, IO_READ, other, PAGE, PAGE), 0);
 	assert_memory_equal(pool, other, PAGE);
 	assert_int_equal(io->direct, 0);
 	io->ops->close(io);
 }
 
-static void test_work__read_fails_when_it_passes_the_end(void **state)
+static void test_engine__read_fails_when_it_passes_the_end(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -264,9 +302,11 @@ static void test_work__read_fails_when_it_passes_the_end(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__urgent_requests_go_first_when_all_wait(void **state)
+static void test_engine__urgent_requests_go_first_when_all_wait(void **state)
 {
 	(void)state;
+	if (!by_threads())
+		skip(); /* they are carried out at once: see test_uring */
 	struct io *io = open_new(1);
 	struct plug plug;
 	struct call calls[6];
@@ -288,7 +328,7 @@ static void test_work__urgent_requests_go_first_when_all_wait(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__poll_returns_at_once_when_the_wake_came_before(void **state)
+static void test_engine__poll_returns_at_once_when_the_wake_came_before(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -311,7 +351,7 @@ static void *wake_later(void *arg)
 	return NULL;
 }
 
-static void test_work__poll_returns_when_another_thread_wakes_it(void **state)
+static void test_engine__poll_returns_when_another_thread_wakes_it(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -324,7 +364,7 @@ static void test_work__poll_returns_when_another_thread_wakes_it(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__completions_run_when_the_device_closes(void **state)
+static void test_engine__completions_run_when_the_device_closes(void **state)
 {
 	(void)state;
 	struct io *io = open_new(2);
@@ -343,7 +383,7 @@ static void double_result(struct io_req *req)
 	req->result = -7;
 }
 
-static void test_work__result_changes_when_work_changes_it(void **state)
+static void test_engine__result_changes_when_work_changes_it(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -361,7 +401,7 @@ static void test_work__result_changes_when_work_changes_it(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__flushes_in_flight_fail_when_one_fails(void **state)
+static void test_engine__flushes_in_flight_fail_when_one_fails(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -373,7 +413,7 @@ static void test_work__flushes_in_flight_fail_when_one_fails(void **state)
 		calls[i].req.background = i == 2;
 		io->ops->submit(io, &calls[i].req);
 	}
-	work_fail_fdatasync(EIO);
+	file_fail_fdatasync(EIO);
 	plug_out(&plug);
 	drain(io, 4);
 	plug_done(&plug);
@@ -383,37 +423,46 @@ static void test_work__flushes_in_flight_fail_when_one_fails(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__flush_fails_when_a_failure_is_undelivered(void **state)
+static void test_engine__flush_fails_when_a_failure_is_undelivered(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
+	struct plug plug;
 	struct call first, second;
 	sem_t worked;
 	sem_init(&worked, 0, 0);
-	call_init(&first, IO_FLUSH, NULL, 0, 0)->started = &worked;
-	work_fail_fdatasync(ENOSPC);
-	io->ops->submit(io, &first.req);
-	while (sem_wait(&worked) != 0)
-		;
+	file_fail_fdatasync(ENOSPC);
+	if (by_threads()) {
+		call_init(&first, IO_FLUSH, NULL, 0, 0)->started = &worked;
+		io->ops->submit(io, &first.req);
+		while (sem_wait(&worked) != 0)
+			;
+	} else {
+		plug_in(&plug, io, IO_FLUSH);
+	}
 	io->ops->submit(io, &call_init(&second, IO_FLUSH, NULL, 0, 0)->req);
 	assert_int_equal(io->ops->sync(io), -ENOSPC);
+	if (!by_threads())
+		plug_out(&plug);
 	drain(io, 2);
-	assert_int_equal(first.req.result, -ENOSPC);
+	assert_int_equal(by_threads() ? first.req.result : plug.call.req.result, -ENOSPC);
 	assert_int_equal(second.req.result, -ENOSPC);
+	if (!by_threads())
+		plug_done(&plug);
 	assert_int_equal(io->ops->sync(io), 0);
 	assert_int_equal(run_call(io, IO_FLUSH, NULL, 0, 0), 0);
 	sem_destroy(&worked);
 	io->ops->close(io);
 }
 
-static void test_work__write_fails_when_a_flush_fails_beside_it(void **state)
+static void test_engine__write_fails_when_a_flush_fails_beside_it(void **state)
 {
 	(void)state;
 	struct io *io = open_new(2);
 	struct plug plug;
 	struct call flush;
 	plug_in(&plug, io, IO_WRITE); /* written, and not yet complete */
-	work_fail_fdatasync(EIO);
+	file_fail_fdatasync(EIO);
 	io->ops->submit(io, &call_init(&flush, IO_FLUSH, NULL, 0, 0)->req);
 	drain(io, 1);
 	assert_int_equal(flush.req.result, -EIO);
@@ -425,16 +474,24 @@ static void test_work__write_fails_when_a_flush_fails_beside_it(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__undelivered_write_fails_when_sync_fails(void **state)
+static void test_engine__undelivered_write_fails_when_sync_fails(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
+	struct plug plug;
 	struct call call;
-	io->ops->submit(io, &call_init(&call, IO_WRITE, pool, PAGE, 0)->req);
-	work_fail_fdatasync(EIO);
-	assert_int_equal(io->ops->sync(io), -EIO); /* one worker: the write is complete by now */
+	if (by_threads()) /* one worker: the write is complete when the sync is */
+		io->ops->submit(io, &call_init(&call, IO_WRITE, pool, PAGE, 0)->req);
+	else
+		plug_in(&plug, io, IO_WRITE);
+	file_fail_fdatasync(EIO);
+	assert_int_equal(io->ops->sync(io), -EIO);
+	if (!by_threads())
+		plug_out(&plug);
 	drain(io, 1);
-	assert_int_equal(call.req.result, -EIO);
+	assert_int_equal(by_threads() ? call.req.result : plug.call.req.result, -EIO);
+	if (!by_threads())
+		plug_done(&plug);
 	assert_int_equal(io->ops->sync(io), 0);
 	io->ops->close(io);
 }
@@ -460,59 +517,59 @@ static int every_io(struct io *io)
 	return failed;
 }
 
-static void test_work__exactly_the_nth_fails_when_told(void **state)
+static void test_engine__exactly_the_nth_fails_when_told(void **state)
 {
 	(void)state;
 	struct io *io = open_new(2);
 	assert_int_equal(every_io(io), 0);
 	for (uint64_t n = 1; n <= 8; n++) {
-		work_fail_at(n, EDOM, 0);
-		assert_false(work_failed());
+		file_fail_at(n, EDOM, 0);
+		assert_false(file_failed());
 		assert_int_equal(every_io(io), 1);
-		assert_true(work_failed());
-		work_fail_at(n, EDOM, 1);
+		assert_true(file_failed());
+		file_fail_at(n, EDOM, 1);
 		assert_int_equal(every_io(io), 9 - n);
 	}
-	work_fail_at(9, EDOM, 0);
+	file_fail_at(9, EDOM, 0);
 	assert_int_equal(every_io(io), 0);
-	assert_false(work_failed());
+	assert_false(file_failed());
 	io->ops->close(io);
 }
 
-static void test_work__open_fails_when_memory_or_the_path_is_wrong(void **state)
+static void test_engine__open_fails_when_memory_or_the_path_is_wrong(void **state)
 {
 	(void)state;
 	struct io *io = NULL, *again;
 	char link[320];
-	assert_int_equal(work_open(path, 0, 1, &io), -ENOENT);
-	assert_int_equal(work_open(path, IO_OPEN_READONLY, 1, &io), -ENOENT);
-	assert_int_equal(work_open(folder, IO_OPEN_READONLY, 1, &io), -EINVAL);
+	assert_int_equal(dev_open(path, 0, 1, &io), -ENOENT);
+	assert_int_equal(dev_open(path, IO_OPEN_READONLY, 1, &io), -ENOENT);
+	assert_int_equal(dev_open(folder, IO_OPEN_READONLY, 1, &io), -EINVAL);
 	mem_fail_at(1, 0);
-	assert_int_equal(work_open(path, IO_OPEN_CREATE, 1, &io), -ENOMEM);
+	assert_int_equal(dev_open(path, IO_OPEN_CREATE, 1, &io), -ENOMEM);
 	mem_fail_at(0, 0);
 	assert_int_equal(access(path, F_OK), -1);
 	assert_null(io);
 	io = open_new(1);
-	assert_int_equal(work_open(path, IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, 1, &again), -EEXIST);
-	assert_int_equal(work_open(path, IO_OPEN_CREATE, 1, &again), 0);
+	assert_int_equal(dev_open(path, IO_OPEN_CREATE | IO_OPEN_EXCLUSIVE, 1, &again), -EEXIST);
+	assert_int_equal(dev_open(path, IO_OPEN_CREATE, 1, &again), 0);
 	again->ops->close(again);
 	io->ops->close(io);
 	snprintf(link, sizeof(link), "%s/link", folder);
 	assert_int_equal(symlink(path, link), 0);
-	assert_int_equal(work_open(link, 0, 1, &io), -ELOOP);
+	assert_int_equal(dev_open(link, 0, 1, &io), -ELOOP);
 	assert_int_equal(unlink(link), 0);
 	assert_int_equal(mkfifo(link, 0600), 0);
-	assert_int_equal(work_open(link, IO_OPEN_READONLY, 1, &io), -EINVAL); /* and does not hang */
+	assert_int_equal(dev_open(link, IO_OPEN_READONLY, 1, &io), -EINVAL); /* and does not hang */
 	assert_int_equal(unlink(link), 0);
 }
 
-static void test_work__nothing_is_written_when_readonly(void **state)
+static void test_engine__nothing_is_written_when_readonly(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
 	assert_int_equal(run_call(io, IO_WRITE, pool, PAGE, 0), 0);
 	io->ops->close(io);
-	assert_int_equal(io_maker_real.open(io_maker_real.arg, path, IO_OPEN_READONLY, 1, &io), 0);
+	assert_int_equal(dev_open(path, IO_OPEN_READONLY, 1, &io), 0);
 	assert_int_equal(run_call(io, IO_WRITE, pool, PAGE, 0), -EROFS);
 	assert_int_equal(io->ops->pwrite(io, pool, PAGE, 0), -EROFS);
 	assert_int_equal(io->ops->allocate(io, 0, 2 * PAGE), -EROFS);
@@ -521,7 +578,7 @@ static void test_work__nothing_is_written_when_readonly(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__space_follows_when_blocks_come_and_go(void **state)
+static void test_engine__space_follows_when_blocks_come_and_go(void **state)
 {
 	(void)state;
 	struct io *io = open_new(1);
@@ -551,7 +608,7 @@ static void test_work__space_follows_when_blocks_come_and_go(void **state)
 	io->ops->close(io);
 }
 
-static void test_work__descriptor_is_closed_when_a_program_is_executed(void **state)
+static void test_engine__descriptor_is_closed_when_a_program_is_executed(void **state)
 {
 	(void)state;
 	struct stat file, found;
@@ -614,7 +671,7 @@ static void *wake_often(void *arg)
 	return NULL;
 }
 
-static void test_work__all_is_well_when_many_requests_and_threads_mix(void **state)
+static void test_engine__all_is_well_when_many_requests_and_threads_mix(void **state)
 {
 	(void)state;
 	struct io *io = open_new(8);
@@ -637,26 +694,37 @@ static void test_work__all_is_well_when_many_requests_and_threads_mix(void **sta
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_work__bytes_come_back_when_spread_over_64_vectors, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__bytes_come_back_when_the_calls_are_blocking, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__transfers_go_on_when_the_kernel_moves_less, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__device_becomes_buffered_when_direct_is_refused, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__read_fails_when_it_passes_the_end, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__urgent_requests_go_first_when_all_wait, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__poll_returns_at_once_when_the_wake_came_before, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__poll_returns_when_another_thread_wakes_it, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__completions_run_when_the_device_closes, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__result_changes_when_work_changes_it, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__flushes_in_flight_fail_when_one_fails, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__flush_fails_when_a_failure_is_undelivered, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__write_fails_when_a_flush_fails_beside_it, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__undelivered_write_fails_when_sync_fails, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__exactly_the_nth_fails_when_told, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__open_fails_when_memory_or_the_path_is_wrong, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__nothing_is_written_when_readonly, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__space_follows_when_blocks_come_and_go, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__descriptor_is_closed_when_a_program_is_executed, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_work__all_is_well_when_many_requests_and_threads_mix, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__bytes_come_back_when_spread_over_64_vectors, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__bytes_come_back_when_the_calls_are_blocking, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__transfers_go_on_when_the_kernel_moves_less, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__device_becomes_buffered_when_direct_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__read_fails_when_it_passes_the_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__urgent_requests_go_first_when_all_wait, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__poll_returns_at_once_when_the_wake_came_before, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__poll_returns_when_another_thread_wakes_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__completions_run_when_the_device_closes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__result_changes_when_work_changes_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__flushes_in_flight_fail_when_one_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__flush_fails_when_a_failure_is_undelivered, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__write_fails_when_a_flush_fails_beside_it, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__undelivered_write_fails_when_sync_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__exactly_the_nth_fails_when_told, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__open_fails_when_memory_or_the_path_is_wrong, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__nothing_is_written_when_readonly, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__space_follows_when_blocks_come_and_go, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__descriptor_is_closed_when_a_program_is_executed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_engine__all_is_well_when_many_requests_and_threads_mix, setup, teardown),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = 0;
+	engine_or_skip();
+	for (uint32_t engine = CAIRN_IO_THREADS; engine <= CAIRN_IO_URING; engine++) {
+		if (engine_wanted() != CAIRN_IO_BEST && engine_wanted() != engine)
+			continue;
+		if (engine == CAIRN_IO_URING && engine_uring_refused())
+			continue; /* it was said */
+		maker = engine == CAIRN_IO_URING ? &io_maker_uring : &io_maker_threads;
+		printf("engine: %s\n", engine == CAIRN_IO_URING ? "io_uring" : "threads");
+		failed += cmocka_run_group_tests(tests, NULL, NULL);
+	}
+	return failed;
 }

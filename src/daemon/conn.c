@@ -116,8 +116,8 @@ int conn_start(struct daemon *daemon, int fd, int tcp)
 {
 	struct conn *conn = mem_alloc(sizeof(*conn));
 	pthread_t thread;
-	int error = conn ? 0 : ENOMEM;
-	if (conn) {
+	int error = !conn ? ENOMEM : tcp ? -link_tcp_tune(fd) : 0;
+	if (!error) {
 		conn->daemon = daemon;
 		conn->fd = fd;
 		conn->tcp = tcp;

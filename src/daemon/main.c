@@ -237,10 +237,6 @@ static void serve_all(struct daemon *daemon, const struct conf *conf, const int 
 				continue;
 			int fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC);
 			int tcp = strncmp(conf->listen[i], "unix:", 5) != 0;
-			if (fd >= 0 && tcp && link_tcp_tune(fd)) {
-				close(fd);
-				continue;
-			}
 			if (fd >= 0 && conn_start(daemon, fd, tcp))
 				say("warning", "a connection was refused: too many, or no memory for another");
 		}

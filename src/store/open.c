@@ -728,38 +728,6 @@ static int store_allocate(cairn *store, const struct cairn_options *options)
 	return error;
 }
 
-int store_options_check(const char *place, struct cairn_options *options, const char **ret_path)
-{
-	if (options->write_version > FMT_VERSION)
-		return err_set(CAIRN_E_INVAL, "write_version %u: this library writes versions up to %u", options->write_version,
-		               FMT_VERSION);
-	if (options->segment_bytes & (options->segment_bytes - 1) ||
-	    (options->segment_bytes && (options->segment_bytes < (1u << 20) || options->segment_bytes > (1u << 30))))
-		return err_set(CAIRN_E_INVAL, "segment_bytes %llu is not a power of two from 1 MiB to 1 GiB",
-		               (unsigned long long)options->segment_bytes);
-	if (options->nflash > STORE_DEVICES || (options->nflash && !options->flash))
-		return err_set(CAIRN_E_INVAL, "%u flash devices: at most %d", options->nflash, STORE_DEVICES);
-	if (options->io_threads > 64 || options->workers > 16)
-		return err_set(CAIRN_E_INVAL, "%u I/O threads and %u workers: at most 64 and 16", options->io_threads,
-		               options->workers);
-	if (options->pin_share_percent > 100)
-		return err_set(CAIRN_E_INVAL, "pin_share_percent %u is over 100", options->pin_share_percent);
-	*ret_path = NULL;
-	if (options->flags & CAIRN_OPEN_NO_FLASH)
-		return 0;
-	if (!place || !place[0])
-		return err_set(CAIRN_E_INVAL, "no place to open: give a directory");
-	if (!strncmp(place, "tcp:", 4))
-		return err_set(CAIRN_E_INVAL, "%s: this version has no TLS: tcp+plain://HOST:PORT, over a network you trust",
-		               place);
-	if (!strcmp(place, "unix:"))
-		return err_set(CAIRN_E_INVAL, "unix: without the path of a socket");
-	*ret_path = strncmp(place, "dir:", 4) ? place : place + 4;
-	if (!(*ret_path)[0] || strlen(*ret_path) > 200)
-		return err_set(CAIRN_E_INVAL, "a store's path has 1 to 200 bytes");
-	return 0;
-}
-
 static int store_open_flash(cairn *store, const struct cairn_options *options)
 {
 	uint8_t create[STORE_DEVICES] = {0};

@@ -528,7 +528,7 @@ struct cairn_explanation {
 	size_t size;
 	uint32_t reason;    /* enum cairn_reason */
 	uint32_t tier;      /* where it is, or was last */
-	uint32_t uses;      /* times it was used, as far as is remembered */
+	uint32_t uses;      /* requests that put, matched, got or computed it, as far as is remembered; 31: or more */
 	uint64_t when_s;    /* wall clock of that; 0: unknown */
 	uint64_t bytes;     /* 0: unknown */
 };

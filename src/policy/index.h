@@ -34,7 +34,7 @@ struct index_table {
 	double index[INDEX_CLASSES][INDEX_AGES]; /* hits per block and second, as of the last index_minute */
 };
 
-/* Nothing learned yet: the same for all classes, and falling with age from the third bucket on. */
+/* Nothing learned yet: the same for all classes, and falling with age, which is LRU. */
 void index_init(struct index_table *table);
 /* A watched block of `class`, whose first `*seen` buckets are counted already, is still unused at `age_s`: counts those
  * that have begun since. weight: how many blocks it stands for. Sets *seen. */

@@ -180,6 +180,14 @@ static int32_t slot_want(cairn *store, const struct cairn_space *space, const ca
 	return CAIRN_OK;
 }
 
+/* A reader's use of a part; a match that is open has counted it. */
+static void use_count(cairn *store, uint32_t slot)
+{
+	uint32_t entry = memory_slot(store->memory, slot)->entry;
+	if (entry && !catalog_at(store->catalog, entry)->holds)
+		entry_count(store, entry);
+}
+
 static void get_begin(struct get_work *work, size_t i)
 {
 	struct cairn_item *item = &work->items[i];
@@ -200,6 +208,8 @@ static void get_begin(struct get_work *work, size_t i)
 	}
 	item->status = status;
 	work->tier[i] = (uint8_t)tier;
+	if (!status)
+		use_count(work->store, work->slot[i]);
 	if (!status)
 		work->step[i] = GET_WAIT;
 	else if (status == CAIRN_E_BUSY)
@@ -337,7 +347,7 @@ static void get_batch(struct get_work *work)
 			catalog_find(store->catalog, work->space->number, work->items[i].key.bytes, work->items[i].part);
 		uint32_t slot = entry ? catalog_at(store->catalog, entry)->slot : 0;
 		if (slot && memory_slot(store->memory, slot)->state == MEMORY_READY)
-			memory_touch(store->memory, slot);
+			slot_touch(store, slot);
 	}
 }
 
@@ -461,6 +471,7 @@ CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, st
 			item->ret_tier = tier;
 			item->ret_check = s->raw_check;
 			count_hit(store, tier, bytes);
+			use_count(store, slot);
 			if (s->entry)
 				slot_recent(store, slot);
 		}

@@ -160,9 +160,10 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
 			if (!hold(match, store, entry, max))
 				return 0;
+			entry_count(store, entry);
 			entry_touch(store, entry, 1);
 			if (memory)
-				memory_touch(store->memory, e->slot);
+				slot_touch(store, e->slot);
 		}
 	return 1;
 }
@@ -313,7 +314,7 @@ CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const st
 				continue; /* another chain goes on from this block */
 			e->flags |= CATALOG_CLOSED;
 			if (e->slot && slot_ready(store, e->slot))
-				memory_age(store->memory, e->slot);
+				memory_close_slot(store->memory, e->slot);
 		}
 	/* PAUSE: every block is on its way to flash as it is; the object tier will have more to do. */
 	pthread_mutex_unlock(&store->lock);

@@ -91,7 +91,7 @@ struct put_work {
 	uint64_t copying_bytes;     /* of slots that wait for their bytes: dirty as soon as they have them */
 	int stuck;                  /* flash was waited for once in this call: not again for each part */
 };
-enum { PUT_PENDING = INT32_MAX };
+enum { PUT_PENDING = INT32_MAX, PUT_STEP = 16 };
 
 static uint64_t group_bytes(const struct cairn_space *space, uint32_t group)
 {
@@ -139,6 +139,12 @@ static int32_t put_existing(struct put_work *work, struct cairn_item *item, uint
 	}
 	uint64_t have = catalog_check_of(e);
 	store->stat.put_exists++;
+	if (!e->holds) { /* computed once more: the prompt came again, and nobody has counted that */
+		entry_count(store, entry);
+		entry_touch(store, entry, 1);
+		if (e->slot && memory_slot(store->memory, e->slot)->state == MEMORY_READY)
+			slot_recent(store, e->slot);
+	}
 	pthread_mutex_unlock(&store->lock);
 	uint64_t hash = source_hash(item);
 	uint64_t mine =
@@ -250,6 +256,7 @@ static int32_t put_begin(struct put_work *work, size_t index)
 	catalog_set_birth(e, store->next_birth++);
 	s->entry = entry;
 	memcpy(s->key_rest, item->key.bytes + 16, 16);
+	entry_count_first(store, entry);
 	if (parent && parent != UINT32_MAX) {
 		catalog_set_parent(store->catalog, entry, parent);
 		if (catalog_at(store->catalog, parent)->flags & CATALOG_CLOSED)
@@ -553,6 +560,19 @@ static void put_durable(struct put_work *work)
 	}
 }
 
+/* Copies and publishes the items [from, to) of a batch that have a slot. */
+static void put_copies(struct put_work *work, size_t from, size_t to)
+{
+	pthread_mutex_unlock(&work->store->lock);
+	for (size_t i = from; i < to; i++)
+		if (work->step[i] == PUT_COPY)
+			put_copy(work, i);
+	pthread_mutex_lock(&work->store->lock);
+	for (size_t i = from; i < to; i++)
+		if (work->step[i] == PUT_COPY)
+			put_publish(work, i);
+}
+
 static void put_batch(struct put_work *work)
 {
 	cairn *store = work->store;
@@ -561,17 +581,16 @@ static void put_batch(struct put_work *work)
 		work->step[i] = PUT_DONE;
 		work->write[i] = 0;
 		work->skip[i] = 0;
+		/* What is published can be refused (policy: newcomers may be worth less than what is there) before all of the
+		 * batch has pushed others out. */
+		if (i - copied == PUT_STEP) {
+			put_copies(work, copied, i);
+			copied = i;
+		}
 		int32_t status = put_begin(work, i);
 		if (status == CAIRN_E_BUSY && copied < i) {
 			/* Our own copies stand in the way: finish them, then this one again. */
-			pthread_mutex_unlock(&store->lock);
-			for (size_t j = copied; j < i; j++)
-				if (work->step[j] == PUT_COPY)
-					put_copy(work, j);
-			pthread_mutex_lock(&store->lock);
-			for (size_t j = copied; j < i; j++)
-				if (work->step[j] == PUT_COPY)
-					put_publish(work, j);
+			put_copies(work, copied, i);
 			copied = i;
 			status = put_begin(work, i);
 		}
@@ -583,14 +602,7 @@ static void put_batch(struct put_work *work)
 		if (work->call->durability == CAIRN_DURABLE_FLASH && store_has_flash(store))
 			existing_down(work, i);
 	}
-	pthread_mutex_unlock(&store->lock);
-	for (size_t i = copied; i < work->n; i++)
-		if (work->step[i] == PUT_COPY)
-			put_copy(work, i);
-	pthread_mutex_lock(&store->lock);
-	for (size_t i = copied; i < work->n; i++)
-		if (work->step[i] == PUT_COPY)
-			put_publish(work, i);
+	put_copies(work, copied, work->n);
 	if (work->call->durability == CAIRN_DURABLE_FLASH)
 		put_durable(work);
 	writes_abandon(work);

@@ -22,6 +22,7 @@
 #include "fmt/manifest.h"
 #include "io/io.h"
 #include "policy/evict.h"
+#include "policy/watch.h"
 #include "store/catalog.h"
 #include "tier/flash.h"
 #include "tier/memory.h"
@@ -117,6 +118,8 @@ struct cairn {
 	uint64_t next_birth;
 	uint64_t tick;            /* recency clock; the catalog keeps its low 16 bits */
 	uint64_t tick_bytes, tick_step;
+	struct watch watch;       /* what the index has learned */
+	struct watch_cell *watch_cells;
 	uint64_t dirty_bytes, dirty_max;
 	uint64_t leased_bytes;
 	uint32_t sweep_at;        /* cursor of the orphan sweep */
@@ -166,6 +169,10 @@ void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind,
 void entry_tick(cairn *store, uint64_t bytes);
 /* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
 void entry_touch(cairn *store, uint32_t entry, int used);
+/* Counts a use of an entry, and the index learns from it: once for each request, however many calls serve it. */
+void entry_count(cairn *store, uint32_t entry);
+/* Of a new entry: its first use, on top of what is remembered of it. */
+void entry_count_first(cairn *store, uint32_t entry);
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);
 void entry_flash_clear(cairn *store, uint32_t entry, uint32_t reason);
 void entry_flash_move(cairn *store, uint32_t entry, uint32_t page);
@@ -186,8 +193,12 @@ uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length);
 int entry_held(cairn *store, uint32_t entry);
 /* A new catalog entry, evicting where the catalog is full; 0: full. */
 uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], uint32_t part);
-/* Recency of a slot that became READY: behind its parent's where that is in memory. */
+/* Recency of a slot that became READY: behind its parent's where that is in memory, and in the same list. */
 void slot_recent(cairn *store, uint32_t slot);
+/* Used now: youngest of its list. The list is that of its entry's class, or of what is closed. */
+void slot_touch(cairn *store, uint32_t slot);
+/* Whether a slot with refs 0 may not be evicted now: memory_policy. */
+int slot_held(void *arg, uint32_t slot);
 /* Some entries of the sweep that removes chains without a head. Returns whether there is more to do. */
 int entry_sweep(cairn *store);
 void entry_verify(cairn *store); /* accounts against the catalog (tests, simulation) */

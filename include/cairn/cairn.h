@@ -86,7 +86,7 @@ enum {
 
 enum cairn_durability {
 	CAIRN_DURABLE_DEFAULT = 0, /* put: none; session save: flash */
-	CAIRN_DURABLE_NONE = 1,    /* visible now, on flash soon, promised nothing */
+	CAIRN_DURABLE_NONE = 1,    /* visible now, on flash soon (see flash_write_bytes_day), promised nothing */
 	CAIRN_DURABLE_FLASH = 2,   /* flushed to flash: survives kill -9 and power loss */
 	CAIRN_DURABLE_OBJECT = 3,  /* in the object tier (CAIRN_E_INVAL where the store has none) */
 };
@@ -115,6 +115,10 @@ struct cairn_options {
 	uint32_t io_threads;          /* per device; 0: 8 */
 	uint32_t workers;             /* for asynchronous batches; 0: 2 */
 	uint32_t pin_share_percent;   /* most of flash that pins and saved-with-time-to-live may hold; 0: 50 */
+	/* Write budget of all flash devices, bytes a day; 0: no limit. With one, parts put with durability none go to flash
+	 * when they leave memory, by whole chains and as far as the budget lasts (docs/POLICY.md); durable puts and saved
+	 * sessions always go. */
+	uint64_t flash_write_bytes_day;
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path. `options` may be NULL.
@@ -130,7 +134,8 @@ CAIRN_API int cairn_open(const char *place, const struct cairn_options *options,
 /* Flushes, writes a checkpoint and releases everything. All leases, matches, queues and sessions must be gone before.
  * Returns 0, or the first error met (the store is closed all the same; what was acknowledged as durable is). */
 CAIRN_API int cairn_close(cairn *store);
-/* Flushes what was put with durability none. Errors: IO, FULL, RDONLY. */
+/* Flushes what was put with durability none; with a write budget, what of it has gone down to flash so far. Errors: IO,
+ * FULL, RDONLY. */
 CAIRN_API int cairn_sync(cairn *store);
 
 /* ---- spaces: everything that decides what the bytes of a block mean and who may read them ------------------------ */
@@ -406,8 +411,8 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match); /* NULL is
 /* ---- hints: what an engine knows of the future ------------------------------------------------------------------- */
 
 enum cairn_hint {
-	CAIRN_HINT_CLOSE = 1,  /* this chain will not return: evict it first */
-	CAIRN_HINT_PAUSE = 2,  /* it pauses: take it down to durable tiers soon */
+	CAIRN_HINT_CLOSE = 1,  /* this chain will not return: evict it first. Not its blocks that other chains go on from */
+	CAIRN_HINT_PAUSE = 2,  /* it pauses: take it down to durable tiers soon, whatever the write budget */
 	CAIRN_HINT_RESUME = 3, /* it comes back: promote it to memory */
 };
 /* Returns 0; a hint is never an obligation. Errors: INVAL. Does not block on I/O. */
@@ -583,6 +588,7 @@ struct cairn_stat {
 	double reopen_s;
 	uint32_t ndevices;
 	struct cairn_device_stat device[16];
+	uint64_t flash_refused_parts, flash_refused_bytes; /* left memory without a write: over the write budget */
 };
 CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat);
 

@@ -375,18 +375,26 @@ int slot_held(void *arg, uint32_t slot)
 uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
 {
 	(void)watch_now(store);
+	down_ahead(store, tenant, 0);
 	if (length > memory_part_max(store->memory))
 		return 0;
 	for (;;) {
 		uint32_t slot = memory_take(store->memory, tenant, length);
 		if (slot)
 			return slot;
+		down_ahead(store, tenant, 1);
 		uint32_t victim = memory_victim(store->memory, tenant);
 		if (!victim)
 			victim = memory_victim_elsewhere(store->memory, tenant);
 		if (!victim)
 			return 0;
-		entry_memory_clear(store, memory_slot(store->memory, victim)->entry, CAIRN_WHY_EVICTED);
+		uint32_t entry = memory_slot(store->memory, victim)->entry;
+		const struct catalog_entry *e = catalog_at(store->catalog, entry);
+		if (down_budgeted(store) && !(e->flags & CATALOG_FLASH)) {
+			store->stat.flash_refused_parts++;
+			store->stat.flash_refused_bytes += e->length;
+		}
+		entry_memory_clear(store, entry, CAIRN_WHY_EVICTED);
 	}
 }
 

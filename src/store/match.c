@@ -316,7 +316,17 @@ CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const st
 			if (e->slot && slot_ready(store, e->slot))
 				memory_close_slot(store->memory, e->slot);
 		}
-	/* PAUSE: every block is on its way to flash as it is; the object tier will have more to do. */
+	static const struct store_call background = {.background = 1};
+	for (size_t i = 0; i < chain->nkeys && hint == CAIRN_HINT_PAUSE && store_has_flash(store); i++)
+		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+			uint32_t entry = catalog_find(store->catalog, space->number, chain->keys[i].bytes, part);
+			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
+			if (!e || (e->flags & (CATALOG_GHOST | CATALOG_TAIL)) || (store->flags & CAIRN_OPEN_READONLY))
+				continue;
+			e->flags &= (uint8_t)~CATALOG_CLOSED;
+			if (down_chain(store, entry, &background))
+				i = chain->nkeys - 1; /* so many requests are in flight that the rest must do without */
+		}
 	pthread_mutex_unlock(&store->lock);
 	return 0;
 }

@@ -29,6 +29,7 @@ enum { CHORES_NS = 200000000 };
 #define CATALOG_MAX_BYTES (1ull << 30)
 #define WATCH_CELLS_MIN 4096u
 #define WATCH_CELLS_MAX 65536u
+#define ADMIT_CELLS 65536u /* chains: 512 KiB */
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -47,6 +48,8 @@ static int chores(cairn *store)
 {
 	match_expire(store);
 	session_expire(store);
+	for (uint32_t i = 0; i < store->ntenants; i++)
+		down_ahead(store, i, 0);
 	return entry_sweep(store);
 }
 
@@ -608,6 +611,7 @@ static void store_free(cairn *store)
 	if (store->memory)
 		memory_close(store->memory);
 	mem_free(store->watch_cells);
+	mem_free(store->admit.cells);
 	mem_free(store->reqs);
 	mem_free(store->events);
 	directory_close(store->dir_fd, store->lock_fd);
@@ -656,7 +660,7 @@ static cairn *store_new(const struct io_maker *maker, const struct cairn_options
 }
 
 /* The index learns from more parts than are in memory: also from what was evicted. */
-static int policy_start(cairn *store)
+static int policy_start(cairn *store, const struct cairn_options *options)
 {
 	struct memory_stat memory;
 	struct memory_policy policy = {.table = &store->watch.table, .held = slot_held, .arg = store};
@@ -670,7 +674,10 @@ static int policy_start(cairn *store)
 	watch_init(&store->watch, store->watch_cells, ncells,
 	           (uint32_t)((double)clock_mono_ns(store->clock) / 1e9 * WATCH_UNITS_S));
 	memory_policy(store->memory, &policy);
-	return 0;
+	admit_budget_init(&store->write_budget, options->flash_write_bytes_day, memory_part_max(store->memory),
+	                  clock_mono_ns(store->clock));
+	store->admit = (struct admit){.ncells = ADMIT_CELLS, .cells = mem_array(ADMIT_CELLS, sizeof(struct admit_cell))};
+	return store->admit.cells ? 0 : err_set(CAIRN_E_NOMEM, "no memory to open a store");
 }
 
 static int store_allocate(cairn *store, const struct cairn_options *options)
@@ -699,7 +706,7 @@ static int store_allocate(cairn *store, const struct cairn_options *options)
 		list_push_back(&store->reqs_free, &store->reqs[i].link);
 	}
 	if (!error)
-		error = policy_start(store);
+		error = policy_start(store, options);
 	if (!error)
 		store->part_max = memory_part_max(store->memory) < CAIRN_PART_MAX_BYTES ? memory_part_max(store->memory)
 		                                                                       : CAIRN_PART_MAX_BYTES;

@@ -357,9 +357,8 @@ static uint32_t device_for(cairn *store, const struct catalog_entry *e, uint32_t
 	return best;
 }
 
-/* Queues the write of a READY slot. Result is written when it is done, while the caller waits for it. 0 or an error. */
-static int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32],
-                       uint32_t group, const struct store_call *call, int32_t *result)
+int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32], uint32_t group,
+                const struct store_call *call, int32_t *result)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint32_t slot = e->slot;
@@ -377,7 +376,8 @@ static int write_start(cairn *store, const struct cairn_space *space, uint32_t e
 		if (req)
 			store_req_drop(req);
 		slot_release(store, slot);
-		*result = 0; /* somebody else writes it */
+		if (result)
+			*result = 0; /* somebody else writes it */
 		return !req ? CAIRN_E_LATE : gone ? CAIRN_E_CANCELED : 0;
 	}
 	e->device = (uint8_t)device;
@@ -407,9 +407,27 @@ static int write_start(cairn *store, const struct cairn_space *space, uint32_t e
 	req->slot = slot;
 	req->device = device;
 	req->result = result;
-	*result = PUT_PENDING;
+	if (result)
+		*result = PUT_PENDING;
+	admit_budget_charge(&store->write_budget, s->length);
 	store->devices[device].ops->submit(store->devices[device].flash, &req->req);
 	return 0;
+}
+
+/* With a write budget what is before a durable part may be in memory alone: without it the part would be an orphan
+ * after a restart. */
+static int heads_down(struct put_work *work, uint32_t slot)
+{
+	cairn *store = work->store;
+	int error = 0;
+	do {
+		uint32_t entry = memory_slot(store->memory, slot)->entry;
+		uint32_t parent = entry ? catalog_at(store->catalog, entry)->parent : 0;
+		if (!entry)
+			return CAIRN_E_CANCELED; /* dropped while we waited */
+		error = parent && down_budgeted(store) ? down_chain(store, parent, work->call) : 0;
+	} while (error == CAIRN_E_BUSY && !store_wait(store, work->call->deadline_ns));
+	return error == CAIRN_E_BUSY ? CAIRN_E_LATE : error;
 }
 
 /* After the copy: visible, and on its way to flash. */
@@ -440,10 +458,13 @@ static void put_publish(struct put_work *work, size_t index)
 	work->write[index] = 0;
 	/* Tails go down with their saved session alone; a chain without its head is not worth a write unless asked for. */
 	int durable = work->call->durability == CAIRN_DURABLE_FLASH;
-	int worth = durable || (!(e->flags & (CATALOG_TAIL | CATALOG_CLOSED)) && !work->skip[index]);
+	int worth = durable || (!down_budgeted(store) && !(e->flags & (CATALOG_TAIL | CATALOG_CLOSED)) &&
+	                        !work->skip[index]);
 	if (store_has_flash(store) && worth) {
-		int error =
-			write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+		int error = durable ? heads_down(work, slot) : 0;
+		if (!error)
+			error =
+				write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
 		if (error == CAIRN_E_CANCELED)
 			error = 0;
 		if (error && durable)
@@ -464,8 +485,14 @@ static void existing_down(struct put_work *work, size_t index)
 	if (!e->slot || (e->flags & CATALOG_FLASH) || memory_slot(store->memory, e->slot)->state != MEMORY_READY ||
 	    memory_slot(store->memory, e->slot)->dirty)
 		return;
-	int error =
-		write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+	uint32_t slot = e->slot;
+	memory_slot(store->memory, slot)->refs++;
+	int error = heads_down(work, slot);
+	const struct memory_slot *s = memory_slot(store->memory, slot);
+	if (!error && s->entry == entry && !s->dirty && !(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH))
+		error =
+			write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+	slot_release(store, slot);
 	if (error && error != CAIRN_E_CANCELED)
 		work->write[index] = error;
 }

@@ -21,6 +21,7 @@
 #include "fmt/key.h"
 #include "fmt/manifest.h"
 #include "io/io.h"
+#include "policy/admit.h"
 #include "policy/evict.h"
 #include "policy/watch.h"
 #include "store/catalog.h"
@@ -120,6 +121,11 @@ struct cairn {
 	uint64_t tick_bytes, tick_step;
 	struct watch watch;       /* what the index has learned */
 	struct watch_cell *watch_cells;
+	struct admit_budget write_budget; /* of flash; rate 0: none */
+	struct admit admit;       /* which chains are in flash within it */
+	uint32_t down_last;       /* down.c: the part that was judged last, with its birth, and what its chain's root is */
+	uint32_t down_returned;
+	uint64_t down_birth, down_root;
 	uint64_t dirty_bytes, dirty_max;
 	uint64_t leased_bytes;
 	uint32_t sweep_at;        /* cursor of the orphan sweep */
@@ -230,6 +236,18 @@ int buffers_check(const struct cairn_item *item, uint64_t *ret_bytes);
 void buffers_use(const struct cairn_item *items, size_t n, int delta); /* counts a call on their regions */
 void buffers_fence(const struct cairn_item *item);
 void *buffer_address(const struct cairn_buf *buf);
+
+/* Queues the write of a READY slot that is not dirty. `result` is written when it is done, while the caller waits for
+ * it (NULL: nobody does). May wait for a request, without the lock. 0 or an error. */
+int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32], uint32_t group,
+                const struct store_call *call, int32_t *result);
+
+/* ---- down.c ------------------------------------------------------------------------------------------------------ */
+int down_budgeted(const cairn *store); /* parts go to flash when they leave memory, and not when they are put */
+/* Writes a part and all before it in its chain that are in memory alone. 0, or BUSY: too many requests in flight. */
+int down_chain(cairn *store, uint32_t entry, const struct store_call *call);
+/* Judges what a tenant's memory gives up next, and writes what is in. now: also where memory is not full yet. */
+void down_ahead(cairn *store, uint32_t tenant, int now);
 
 /* ---- session.c --------------------------------------------------------------------------------------------------- */
 int session_load(cairn *store, const struct ledger_record *record); /* at open, and after each save */

@@ -20,7 +20,8 @@
 #define MEMORY_CELL 4096u
 #define MEMORY_TENANTS_MAX 64u
 #define MEMORY_CLOSED INDEX_CLASSES /* the list of what will not return; those before it are of the index's classes */
-#define MEMORY_LISTS (INDEX_CLASSES + 1)
+#define MEMORY_LEAVING (INDEX_CLASSES + 1) /* of what goes before all others: its owner is ready for that */
+#define MEMORY_LISTS (INDEX_CLASSES + 2)
 
 enum memory_state {
 	MEMORY_UNUSED = 0,
@@ -65,10 +66,13 @@ void memory_close(struct memory *memory);
 /* Room for `length` bytes for a tenant: a slot number > 0, FILLING, refs 1; or 0: no room without eviction. May give an
  * unassigned extent to the tenant. */
 uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length);
-/* The slot to evict next for this tenant, or 0: the longest closed one, else the one of least index among each list's
- * oldest and the tail of its newest request (policy/index.h). Those in use that it meets at an old end go to the young
- * one. The caller removes it from the catalog and frees it, then tries again. */
+/* The slot to evict next for this tenant, or 0: of those that are leaving, else the longest closed one, else that of
+ * least index among each list's oldest and the tail of its newest request (policy/index.h). Those in use that it meets
+ * at an old end go to the young one. The caller removes it from the catalog and frees it, then tries again. */
 uint32_t memory_victim(struct memory *memory, uint32_t tenant);
+/* The same, but none of those that are in the list MEMORY_LEAVING already; and bytes of the parts in that. */
+uint32_t memory_next(struct memory *memory, uint32_t tenant);
+uint64_t memory_leaving(const struct memory *memory, uint32_t tenant);
 /* When a tenant has no victim left: one slot of the tenant that is furthest over its fair share, so that its extent
  * drains and changes hands; 0: none. memory_take moves an extent that became empty. */
 uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant);

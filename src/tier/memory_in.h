@@ -37,6 +37,7 @@ struct memory_list {
 struct memory_tenant {
 	struct memory_list lists[MEMORY_LISTS];
 	uint32_t partial[MEMORY_CLASSES]; /* pages with free cells: page + 1 */
+	uint64_t leaving_bytes;    /* in the list MEMORY_LEAVING */
 	uint32_t extents, slots;   /* numbers of */
 	uint32_t current;          /* extent to search first */
 };

@@ -30,6 +30,8 @@ void recent_remove(struct memory *memory, uint32_t slot)
 	struct memory_list *list = list_of(memory, s);
 	if (list->tail == slot)
 		list->tail = s->newer;
+	if (s->list == MEMORY_LEAVING)
+		memory->tenants[s->tenant].leaving_bytes -= s->length;
 	if (s->newer)
 		memory->slots[s->newer].older = s->older;
 	else
@@ -66,6 +68,8 @@ void memory_touch(struct memory *memory, uint32_t slot, uint32_t list)
 	s->list = (uint8_t)list;
 	s->used = memory->now;
 	struct memory_list *l = list_of(memory, s);
+	if (list == MEMORY_LEAVING)
+		memory->tenants[s->tenant].leaving_bytes += s->length;
 	if (!l->newest || memory->slots[l->newest].used != s->used)
 		l->tail = slot;
 	s->older = l->newest;
@@ -80,7 +84,7 @@ void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead)
 {
 	struct memory_slot *s = memory_slot(memory, slot), *a = memory_slot(memory, ahead);
 	check(s->state == MEMORY_READY && a->state == MEMORY_READY && a->tenant == s->tenant && slot != ahead);
-	check(recent_has(memory, ahead));
+	check(recent_has(memory, ahead) && a->list != MEMORY_LEAVING);
 	if (recent_has(memory, slot))
 		recent_remove(memory, slot);
 	struct memory_list *list = list_of(memory, a);
@@ -135,7 +139,21 @@ static uint32_t newest_free(struct memory *memory, uint32_t tenant, uint32_t lis
 	return recent_busy(memory, l->tail) ? 0 : l->tail;
 }
 
+uint64_t memory_leaving(const struct memory *memory, uint32_t tenant)
+{
+	check(tenant < MEMORY_TENANTS_MAX);
+	return memory->tenants[tenant].leaving_bytes;
+}
+
 uint32_t memory_victim(struct memory *memory, uint32_t tenant)
+{
+	uint32_t steps = 0;
+	check(tenant < MEMORY_TENANTS_MAX);
+	uint32_t slot = oldest_free(memory, tenant, MEMORY_LEAVING, &steps);
+	return slot ? slot : memory_next(memory, tenant);
+}
+
+uint32_t memory_next(struct memory *memory, uint32_t tenant)
 {
 	struct index_candidate candidates[INDEX_CANDIDATES];
 	uint32_t slots[INDEX_CANDIDATES], steps = 0, oldest = 0;
@@ -167,6 +185,7 @@ uint32_t recent_check(const struct memory *memory, uint32_t tenant)
 {
 	const struct memory_tenant *t = &memory->tenants[tenant];
 	uint32_t listed = 0;
+	uint64_t leaving = 0;
 	for (uint32_t list = 0; list < MEMORY_LISTS; list++) {
 		const struct memory_list *l = &t->lists[list];
 		uint32_t tail = 0;
@@ -174,10 +193,12 @@ uint32_t recent_check(const struct memory *memory, uint32_t tenant)
 			const struct memory_slot *s = &memory->slots[slot];
 			check(s->newer == newer && s->state == MEMORY_READY && s->tenant == tenant && s->list == list);
 			check(++listed <= t->slots && (s->older || l->oldest == slot));
+			leaving += list == MEMORY_LEAVING ? s->length : 0;
 			if (tail == newer && s->used == memory->slots[l->newest].used)
 				tail = slot;
 		}
 		check(l->newest ? !l->tail || l->tail == tail : !l->oldest && !l->tail);
 	}
+	check(leaving == t->leaving_bytes);
 	return listed;
 }

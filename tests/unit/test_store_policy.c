@@ -113,12 +113,137 @@ static void test_store_policy__index_learns_to_refuse_a_flood(void **state)
 	world_done(&world);
 }
 
+/* ---- writes to flash --------------------------------------------------------------------------------------------- */
+
+static cairn *budget_store(struct world *world, uint64_t flash_bytes, uint64_t bytes_day)
+{
+	world_init(world, 2, flash_bytes, 8 * MIB);
+	world->options.flash_write_bytes_day = bytes_day;
+	return world_open(world);
+}
+
+/* Parts of a chain that can be read now. */
+static uint32_t there(cairn *store, const cairn_space *space, uint64_t chain, uint32_t n)
+{
+	uint32_t found = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		cairn_key key = key_at(chain, i);
+		uint32_t reason = why(store, space, &key);
+		found += reason == CAIRN_WHY_PRESENT;
+	}
+	return found;
+}
+
+static void test_store_policy__parts_go_down_when_they_leave_memory(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn *store = budget_store(&world, 64 * MIB, 1ull << 50);
+	cairn_space *space = space_named(store, NULL, "m");
+	for (uint64_t chain = 0; chain < 3; chain++)
+		assert_int_equal(put_chain(store, space, chain, 0, 5, LENGTH, 0), 5);
+	world_run(&world, store, 1000);
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_FLASH].written_parts, 0); /* memory has room */
+	for (uint64_t chain = 3; chain < 60; chain++) {
+		assert_int_equal(put_chain(store, space, chain, 0, 5, LENGTH, 0), 5);
+		world_run(&world, store, 100);
+	}
+	struct cairn_stat stat = stat_of(store);
+	assert_int_equal(stat.flash_refused_parts, 0);
+	assert_in_range(stat.tier[CAIRN_TIER_FLASH].written_parts, 300 - 64, 299);
+	for (uint64_t chain = 0; chain < 60; chain++)
+		assert_int_equal(match_tokens(store, space, chain, 5), 5 * 16);
+	verify(store);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+/* 2 MiB can be saved up, and next to nothing comes in: some chains are in flash, the others are not; none in part. */
+static void test_store_policy__chains_go_down_whole_when_the_budget_is_short(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn *store = budget_store(&world, 64 * MIB, 86400 * 20000);
+	cairn_space *space = space_named(store, NULL, "m");
+	uint32_t whole = 0, none = 0, n = 300;
+	for (uint64_t chain = 0; chain < n; chain++) {
+		assert_int_equal(put_chain(store, space, chain, 0, 5, LENGTH, 0), 5);
+		world_run(&world, store, 1000);
+	}
+	for (uint64_t chain = 0; chain < n - 20; chain++) {
+		uint32_t found = there(store, space, chain, 5);
+		whole += found == 5;
+		none += found == 0;
+	}
+	struct cairn_stat stat = stat_of(store);
+	print_message("%u whole, %u gone, %llu refused\n", whole, none, (unsigned long long)stat.flash_refused_parts);
+	assert_true(whole + none >= n - 20 - 1); /* the one that is just leaving */
+	assert_true(whole > 10 && none > 100);
+	assert_true(stat.flash_refused_parts >= 5ull * none);
+	assert_int_equal(stat.flash_refused_bytes, stat.flash_refused_parts * LENGTH);
+	/* 300 s at 20 kB/s, and what was saved up. */
+	assert_true(stat.tier[CAIRN_TIER_FLASH].written_bytes < 300 * 20000 + 2 * MIB + 5 * LENGTH);
+	verify(store);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+/* A durable part is of no use after a restart without what is before it in its chain. */
+static void test_store_policy__heads_go_down_with_a_durable_part(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn *store = budget_store(&world, 64 * MIB, 1);
+	cairn_space *space = space_named(store, NULL, "m");
+	for (uint32_t from = 0; from < 40; from += 10)
+		assert_int_equal(put_chain(store, space, 1, from, 10, 10000, 0), 10);
+	assert_int_equal(put_chain(store, space, 1, 40, 2, 10000, CAIRN_DURABLE_FLASH), 2);
+	assert_int_equal(put_chain(store, space, 2, 0, 3, 10000, 0), 3);
+	store = world_reopen_dead(&world, store, 1);
+	space = space_named(store, NULL, "m");
+	world_run(&world, store, 1000); /* orphans would go */
+	assert_int_equal(match_tokens(store, space, 1, 42), 42 * 16);
+	assert_int_equal(match_tokens(store, space, 2, 3), 0); /* promised nothing */
+	verify(store);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+static void test_store_policy__paused_chain_goes_down_whatever_the_budget(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn *store = budget_store(&world, 64 * MIB, 1);
+	cairn_space *space = space_named(store, NULL, "m");
+	cairn_key keys[200];
+	for (uint32_t i = 0; i < 200; i++)
+		keys[i] = key_at(1, i);
+	struct cairn_chain chain = {0, keys, 200};
+	for (uint64_t other = 1; other < 3; other++)
+		assert_int_equal(put_chain(store, space, other, 0, 200, 10000, 0), 200);
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_CLOSE), 0);
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_PAUSE), 0); /* thought better of it */
+	world_run(&world, store, 1000);
+	assert_int_equal(cairn_sync(store), 0);
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_FLASH].written_parts, 200);
+	store = world_reopen_dead(&world, store, 1);
+	space = space_named(store, NULL, "m");
+	assert_int_equal(match_tokens(store, space, 1, 200), 200 * 16);
+	assert_int_equal(match_tokens(store, space, 2, 200), 0);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_store_policy__uses_are_counted_once_a_request),
 		cmocka_unit_test(test_store_policy__uses_are_remembered_after_eviction),
 		cmocka_unit_test(test_store_policy__index_learns_to_refuse_a_flood),
+		cmocka_unit_test(test_store_policy__parts_go_down_when_they_leave_memory),
+		cmocka_unit_test(test_store_policy__chains_go_down_whole_when_the_budget_is_short),
+		cmocka_unit_test(test_store_policy__heads_go_down_with_a_durable_part),
+		cmocka_unit_test(test_store_policy__paused_chain_goes_down_whatever_the_budget),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

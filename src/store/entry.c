@@ -172,8 +172,7 @@ static uint32_t class_of(const struct catalog_entry *e)
 	return index_class(e->uses, (e->flags & CATALOG_TAIL) != 0);
 }
 
-/* Now, as watch.h counts it. */
-static uint32_t watch_now(cairn *store)
+uint32_t watch_now(cairn *store)
 {
 	uint32_t now = (uint32_t)((double)clock_mono_ns(store->clock) / 1e9 * WATCH_UNITS_S);
 	memory_time(store->memory, now);
@@ -372,7 +371,7 @@ int slot_held(void *arg, uint32_t slot)
 	return !entry || (!(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH) && entry_held(store, entry));
 }
 
-uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
+uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_t *older_than)
 {
 	(void)watch_now(store);
 	down_ahead(store, tenant, 0);
@@ -386,7 +385,7 @@ uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
 		uint32_t victim = memory_victim(store->memory, tenant);
 		if (!victim)
 			victim = memory_victim_elsewhere(store->memory, tenant);
-		if (!victim)
+		if (!victim || (older_than && (int32_t)(memory_slot(store->memory, victim)->used - *older_than) >= 0))
 			return 0;
 		uint32_t entry = memory_slot(store->memory, victim)->entry;
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);

@@ -92,7 +92,7 @@ static void read_done(struct tier_req *tier)
 
 /* Starts the read of a part that is in flash alone. Returns its slot with one ref for the caller; 0: no room now. */
 static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key,
-                           uint32_t background)
+                           uint32_t background, const uint32_t *older_than)
 {
 	if (list_empty(&store->reqs_free))
 		return 0;
@@ -100,7 +100,7 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	uint64_t birth = catalog_birth(e);
 	uint8_t more = e->holds < UINT8_MAX;
 	e->holds = (uint8_t)(e->holds + more); /* room is made by evicting: not this one */
-	uint32_t slot = slot_take(store, space->tenant, e->length);
+	uint32_t slot = slot_take(store, space->tenant, e->length, older_than);
 	e->holds = (uint8_t)(e->holds - more);
 	check(catalog_birth(e) == birth);
 	if (!slot)
@@ -128,6 +128,14 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	return slot;
 }
 
+int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since)
+{
+	uint32_t slot = read_start(store, space, entry, key, 1, &since);
+	if (slot)
+		slot_release(store, slot);
+	return slot != 0;
+}
+
 /* ---- one step of a batch ----------------------------------------------------------------------------------------- */
 
 enum get_step {
@@ -143,6 +151,7 @@ struct get_work {
 	struct cairn_item *items;
 	size_t n;
 	const struct store_call *call;
+	int read_on; /* was done for this step */
 	uint8_t step[STORE_BATCH];
 	uint8_t tier[STORE_BATCH];
 	uint32_t slot[STORE_BATCH];
@@ -171,7 +180,7 @@ static int32_t slot_want(cairn *store, const struct cairn_space *space, const ca
 	} else {
 		if (e->length > memory_part_max(store->memory))
 			return CAIRN_E_BUSY;
-		*ret_slot = read_start(store, space, entry, key, background);
+		*ret_slot = read_start(store, space, entry, key, background, NULL);
 		*ret_tier = CAIRN_TIER_FLASH;
 		if (!*ret_slot)
 			return CAIRN_E_BUSY;
@@ -304,9 +313,23 @@ static void get_finish(struct get_work *work, size_t i)
 	work->step[i] = GET_DONE;
 }
 
+/* All of the batch is begun: what comes after its last part that is in flash will be asked for next. */
+static void read_on(struct get_work *work)
+{
+	for (size_t i = work->n; i-- > 0 && !work->call->background && !work->read_on;) {
+		if (work->step[i] != GET_WAIT || work->tier[i] != CAIRN_TIER_FLASH)
+			continue;
+		uint32_t entry = memory_slot(work->store->memory, work->slot[i])->entry;
+		work->read_on = 1;
+		if (entry)
+			match_read_on(work->store, work->space, entry);
+	}
+}
+
 static void get_batch(struct get_work *work)
 {
 	cairn *store = work->store;
+	work->read_on = 0;
 	size_t next = 0; /* all before it are begun; a batch larger than memory streams through it */
 	for (size_t i = 0; i < work->n; i++) {
 		uint64_t patience = clock_mono_ns(store->clock) + GET_PATIENCE_NS;
@@ -318,6 +341,8 @@ static void get_batch(struct get_work *work)
 				if (work->step[next] == GET_LATER)
 					break;
 			}
+			if (next == work->n)
+				read_on(work);
 			if (work->step[i] != GET_LATER)
 				break;
 			/* Nothing of ours is held now: others must let go. */

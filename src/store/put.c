@@ -227,7 +227,7 @@ static int32_t put_begin(struct put_work *work, size_t index)
 		}
 	}
 	uint32_t slot;
-	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes))) {
+	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes, NULL))) {
 		if (holds_copies(work, index))
 			return CAIRN_E_BUSY; /* what we hold ourselves must be let go first: try again after copying */
 		if (store_wait(store, patience))

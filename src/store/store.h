@@ -193,8 +193,11 @@ void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason);
 void entry_remove(cairn *store, uint32_t entry, uint32_t reason);
 /* Lets go of one ref of a slot. */
 void slot_release(cairn *store, uint32_t slot);
-/* Room in memory for a part of this tenant, evicting; 0: none now. */
-uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length);
+/* Now, as policy/watch.h counts time; memory is told. */
+uint32_t watch_now(cairn *store);
+/* Room in memory for a part of this tenant, evicting; 0: none now. older_than: evict only what was last used before
+ * that time (watch_now); NULL: anything. */
+uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_t *older_than);
 /* Whether a match holds it, or another part of its block that would go with it. */
 int entry_held(cairn *store, uint32_t entry);
 /* A new catalog entry, evicting where the catalog is full; 0: full. */
@@ -225,6 +228,9 @@ struct store_call {
 int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
 long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
                const struct store_call *call);
+/* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
+ * since `since` (watch_now). 0: not now. */
+int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);
 /* Brings the parts of a chain into memory without waiting. */
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
 /* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in
@@ -259,6 +265,8 @@ void session_mark_kept(cairn *store); /* after recovery */
 
 /* ---- match.c ----------------------------------------------------------------------------------------------------- */
 void match_expire(cairn *store);
+/* A part was asked for that lies in flash: reads on along the run of an open match that covers it. */
+void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry);
 
 struct cairn_region {
 	uint8_t *address;

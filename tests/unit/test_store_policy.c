@@ -234,6 +234,125 @@ static void test_store_policy__paused_chain_goes_down_whatever_the_budget(void *
 	world_done(&world);
 }
 
+/* ---- reading on -------------------------------------------------------------------------------------------------- */
+
+static uint32_t in_memory(cairn *store, const cairn_space *space, uint64_t chain, uint32_t from, uint32_t to)
+{
+	uint32_t found = 0;
+	pthread_mutex_lock(&store->lock);
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t entry = catalog_find(store->catalog, space->number, key_at(chain, i).bytes, 0);
+		found += entry && catalog_at(store->catalog, entry)->slot;
+	}
+	pthread_mutex_unlock(&store->lock);
+	return found;
+}
+
+/* An engine that matches a chain that is in flash, and then asks for its first block alone. */
+static cairn_match *first_of_chain(cairn *store, const cairn_space *space, uint32_t n)
+{
+	static cairn_key keys[64];
+	for (uint32_t i = 0; i < n; i++)
+		keys[i] = key_at(1, i);
+	struct cairn_chain of = {0, keys, n};
+	cairn_match *match;
+	assert_int_equal(cairn_match_take(store, space, &of, 1, 0, 0, &match), 0);
+	assert_int_equal(in_memory(store, space, 1, 0, n), 0);
+	assert_int_equal(get_status(store, space, &keys[0], 10000), CAIRN_OK);
+	return match;
+}
+
+static cairn *chain_in_flash(struct world *world, cairn_space **ret_space)
+{
+	world_init(world, 3, 64 * MIB, 8 * MIB);
+	cairn *store = world_open(world);
+	*ret_space = space_named(store, NULL, "m");
+	assert_int_equal(put_chain(store, *ret_space, 1, 0, 64, 10000, CAIRN_DURABLE_FLASH), 64);
+	store = world_reopen(world, store);
+	*ret_space = space_named(store, NULL, "m");
+	return store;
+}
+
+static void test_store_policy__reads_on_along_a_match_when_asked_block_by_block(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	cairn *store = chain_in_flash(&world, &space);
+	cairn_match *match = first_of_chain(store, space, 64);
+	world_run(&world, store, 100);
+	/* A sixteenth of memory: 52 parts of 10,000 bytes, and no more. */
+	assert_int_equal(in_memory(store, space, 1, 1, 64), 52);
+	assert_int_equal(in_memory(store, space, 1, 1, 53), 52);
+	uint64_t hits = stat_of(store).tier[CAIRN_TIER_MEMORY].hits;
+	for (uint32_t i = 1; i < 53; i++) {
+		cairn_key key = key_at(1, i);
+		assert_int_equal(get_status(store, space, &key, 10000), CAIRN_OK);
+	}
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_MEMORY].hits, hits + 52);
+	cairn_match_release(store, match);
+	verify(store);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+static void test_store_policy__reads_on_no_further_than_the_first_miss(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	cairn *store = chain_in_flash(&world, &space);
+	cairn_key keys[64], lost = key_at(1, 5);
+	for (uint32_t i = 0; i < 64; i++)
+		keys[i] = key_at(1, i);
+	/* Without a match nothing is known of what comes next. */
+	assert_int_equal(get_status(store, space, &keys[30], 10000), CAIRN_OK);
+	world_run(&world, store, 100);
+	assert_int_equal(in_memory(store, space, 1, 0, 64), 1);
+	struct cairn_chain of = {0, keys, 20};
+	cairn_match *match;
+	assert_int_equal(cairn_match_take(store, space, &of, 1, 0, 0, &match), 0);
+	assert_int_equal(cairn_drop(store, space, &lost, 1), 1);
+	assert_int_equal(get_status(store, space, &keys[0], 10000), CAIRN_OK);
+	pthread_mutex_lock(&store->lock);
+	uint32_t entry = catalog_find(store->catalog, space->number, keys[6].bytes, 0);
+	int there_after = entry && catalog_at(store->catalog, entry)->slot;
+	pthread_mutex_unlock(&store->lock);
+	assert_int_equal(in_memory(store, space, 1, 1, 5), 4);
+	assert_false(there_after);
+	cairn_match_release(store, match);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+static void test_store_policy__reads_on_without_evicting_what_is_younger(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	cairn *store = chain_in_flash(&world, &space);
+	static cairn_key keys[64];
+	for (uint32_t i = 0; i < 64; i++)
+		keys[i] = key_at(1, i);
+	struct cairn_chain of = {0, keys, 64};
+	cairn_match *match;
+	assert_int_equal(cairn_match_take(store, space, &of, 1, 0, 0, &match), 0);
+	sim_advance(world.sim, SECOND);
+	for (uint64_t other = 10; other < 90; other++) /* memory is full of what was put since */
+		assert_int_equal(put_chain(store, space, other, 0, 1, LENGTH, 0), 1);
+	world_run(&world, store, 1000);
+	uint64_t evicted = stat_of(store).tier[CAIRN_TIER_MEMORY].evicted_parts;
+	assert_int_equal(get_status(store, space, &keys[0], 10000), CAIRN_OK);
+	world_run(&world, store, 100);
+	uint32_t room = in_memory(store, space, 1, 1, 64); /* what shares the page that the first block has opened */
+	assert_in_range(room, 0, 15);
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_MEMORY].evicted_parts, evicted + 1);
+	cairn_match_release(store, match);
+	verify(store);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,6 +363,9 @@ int main(void)
 		cmocka_unit_test(test_store_policy__chains_go_down_whole_when_the_budget_is_short),
 		cmocka_unit_test(test_store_policy__heads_go_down_with_a_durable_part),
 		cmocka_unit_test(test_store_policy__paused_chain_goes_down_whatever_the_budget),
+		cmocka_unit_test(test_store_policy__reads_on_along_a_match_when_asked_block_by_block),
+		cmocka_unit_test(test_store_policy__reads_on_no_further_than_the_first_miss),
+		cmocka_unit_test(test_store_policy__reads_on_without_evicting_what_is_younger),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

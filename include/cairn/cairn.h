@@ -402,7 +402,9 @@ struct cairn_match_info {
 };
 /* Matches the chains of a prompt, one per group of the space, against all tiers. `parts` is a mask of wanted parts
  * (0: all). The answer stays the same, and its blocks are not evicted, until release or `timeout_ms` (0: 30 s).
- * One probe a key; no I/O. Errors: INVAL, NOMEM, BUSY (too many matches open). */
+ * One probe a key; no I/O. For what is evicted, a match is a use of its blocks; gets of them while it is open are the
+ * same use, and a put of a block that is there already is one of its own.
+ * Errors: INVAL, NOMEM, BUSY (too many matches open). */
 CAIRN_API int cairn_match_take(cairn *store, const cairn_space *space, const struct cairn_chain *chains, size_t nchains,
                                uint64_t parts, uint32_t timeout_ms, cairn_match **ret_match);
 CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info);

@@ -17,6 +17,11 @@
 
 #define WATCH_UNITS_S 16.0 /* times are in sixteenths of a second since any start: 32 bits last eight years */
 
+static inline uint32_t watch_time(uint64_t ns)
+{
+	return (uint32_t)(ns / (1000000000 / (uint64_t)WATCH_UNITS_S));
+}
+
 struct watch_cell {
 	uint64_t print;   /* of the block's key; 0: free */
 	uint32_t next;    /* of its bucket, or of the free cells: cell + 1 */

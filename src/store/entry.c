@@ -174,7 +174,7 @@ static uint32_t class_of(const struct catalog_entry *e)
 
 uint32_t watch_now(cairn *store)
 {
-	uint32_t now = (uint32_t)((double)clock_mono_ns(store->clock) / 1e9 * WATCH_UNITS_S);
+	uint32_t now = watch_time(clock_mono_ns(store->clock));
 	memory_time(store->memory, now);
 	return now;
 }

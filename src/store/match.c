@@ -351,6 +351,38 @@ void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry
 
 /* ---- hints ------------------------------------------------------------------------------------------------------- */
 
+/* The entry of a part that is there; 0: it is not. */
+static uint32_t hinted(cairn *store, const struct cairn_space *space, const cairn_key *key, uint32_t part)
+{
+	uint32_t entry = catalog_find(store->catalog, space->number, key->bytes, part);
+	return entry && !(catalog_at(store->catalog, entry)->flags & CATALOG_GHOST) ? entry : 0;
+}
+
+/* Closes a part, or takes that back. */
+static void hint_close(cairn *store, uint32_t entry, int close)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	if (e->children > 1 || !(e->flags & CATALOG_CLOSED) == !close)
+		return; /* another chain goes on from this block, or nothing changes */
+	e->flags ^= CATALOG_CLOSED;
+	if (e->slot && slot_ready(store, e->slot))
+		slot_touch(store, e->slot);
+}
+
+/* Every part that is in memory alone goes down, its head first. */
+static void hint_down(cairn *store, const struct cairn_space *space, const struct cairn_chain *chain)
+{
+	static const struct store_call background = {.background = 1};
+	for (size_t i = 0; i < chain->nkeys; i++)
+		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+			uint32_t entry = hinted(store, space, &chain->keys[i], part);
+			if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_TAIL))
+				continue;
+			if (down_chain(store, entry, &background))
+				return; /* so many requests are in flight that the rest must do without */
+		}
+}
+
 CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const struct cairn_chain *chain, int hint)
 {
 	if (!store || !space || space->store != store || !chain || (chain->nkeys && !chain->keys) ||
@@ -359,27 +391,14 @@ CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const st
 	pthread_mutex_lock(&store->lock);
 	if (hint == CAIRN_HINT_RESUME)
 		store_prefetch(store, space, chain->keys, chain->nkeys);
-	for (size_t i = chain->nkeys; i-- > 0 && hint == CAIRN_HINT_CLOSE;)
+	for (size_t i = chain->nkeys; i-- > 0 && hint != CAIRN_HINT_RESUME;) /* tail first: it goes before its head */
 		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
-			uint32_t entry = catalog_find(store->catalog, space->number, chain->keys[i].bytes, part);
-			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
-			if (!e || (e->flags & CATALOG_GHOST) || e->children > 1)
-				continue; /* another chain goes on from this block */
-			e->flags |= CATALOG_CLOSED;
-			if (e->slot && slot_ready(store, e->slot))
-				memory_close_slot(store->memory, e->slot);
+			uint32_t entry = hinted(store, space, &chain->keys[i], part);
+			if (entry)
+				hint_close(store, entry, hint == CAIRN_HINT_CLOSE);
 		}
-	static const struct store_call background = {.background = 1};
-	for (size_t i = 0; i < chain->nkeys && hint == CAIRN_HINT_PAUSE && store_has_flash(store); i++)
-		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
-			uint32_t entry = catalog_find(store->catalog, space->number, chain->keys[i].bytes, part);
-			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
-			if (!e || (e->flags & (CATALOG_GHOST | CATALOG_TAIL)) || (store->flags & CAIRN_OPEN_READONLY))
-				continue;
-			e->flags &= (uint8_t)~CATALOG_CLOSED;
-			if (down_chain(store, entry, &background))
-				i = chain->nkeys - 1; /* so many requests are in flight that the rest must do without */
-		}
+	if (hint == CAIRN_HINT_PAUSE && store_has_flash(store) && !(store->flags & CAIRN_OPEN_READONLY))
+		hint_down(store, space, chain);
 	pthread_mutex_unlock(&store->lock);
 	return 0;
 }

@@ -671,8 +671,7 @@ static int policy_start(cairn *store, const struct cairn_options *options)
 	store->watch_cells = mem_array(ncells, sizeof(*store->watch_cells));
 	if (!store->watch_cells)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	watch_init(&store->watch, store->watch_cells, ncells,
-	           (uint32_t)((double)clock_mono_ns(store->clock) / 1e9 * WATCH_UNITS_S));
+	watch_init(&store->watch, store->watch_cells, ncells, watch_time(clock_mono_ns(store->clock)));
 	memory_policy(store->memory, &policy);
 	admit_budget_init(&store->write_budget, options->flash_write_bytes_day, memory_part_max(store->memory),
 	                  clock_mono_ns(store->clock));

@@ -94,9 +94,6 @@ void memory_time(struct memory *memory, uint32_t now);
 void memory_touch(struct memory *memory, uint32_t slot, uint32_t list);
 /* Just behind (older than) `ahead`, in its list and as if used with it; `ahead` is in a list of the same tenant. */
 void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead);
-/* Will not return: goes before all that are not closed, and after those that were closed before. */
-void memory_close_slot(struct memory *memory, uint32_t slot);
-
 struct memory_stat {
 	uint64_t capacity_bytes, used_bytes, slots, slots_max;
 };

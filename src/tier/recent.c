@@ -101,12 +101,6 @@ void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead)
 		list->tail = slot;
 }
 
-void memory_close_slot(struct memory *memory, uint32_t slot)
-{
-	if (memory_slot(memory, slot)->list != MEMORY_CLOSED || !recent_has(memory, slot))
-		memory_touch(memory, slot, MEMORY_CLOSED);
-}
-
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* The oldest of a list that may go, or 0; those on the way are younger now. */

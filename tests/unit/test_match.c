@@ -375,8 +375,8 @@ static void test_match__evicts_closed_chain_first_when_hinted(void **state)
 	for (uint32_t i = 0; i < 10; i++)
 		keys[i] = key_at(2, i);
 	struct cairn_chain chain = {0, keys, 10};
-	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_CLOSE), 0);
 	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_PAUSE), 0);
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_CLOSE), 0);
 	assert_int_equal(cairn_hint(store, space, &chain, 9), CAIRN_E_INVAL);
 	for (uint64_t other = 3; other < 16; other++) {
 		cairn_key key = key_at(other, 0);

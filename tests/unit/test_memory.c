@@ -157,14 +157,6 @@ static void order_add(struct model *model, uint32_t tenant, uint32_t slot, int c
 	model->order[closed][tenant][model->norder[closed][tenant]++] = slot;
 }
 
-static int order_is_closed(const struct model *model, uint32_t tenant, uint32_t slot)
-{
-	for (uint32_t i = 0; i < model->norder[1][tenant]; i++)
-		if (model->order[1][tenant][i] == slot)
-			return 1;
-	return 0;
-}
-
 static uint32_t order_victim(struct model *model, uint32_t tenant)
 {
 	for (int closed = 2; closed-- > 0;)
@@ -278,9 +270,8 @@ static void model_step(struct model *model, uint64_t takes)
 		if (what < 14)
 			memory_touch(model->memory, part->slot, 0);
 		else
-			memory_close_slot(model->memory, part->slot);
-		if (what < 14 || !order_is_closed(model, part->tenant, part->slot)) /* closed again: it keeps its place */
-			order_add(model, part->tenant, part->slot, what >= 14);
+			memory_touch(model->memory, part->slot, MEMORY_CLOSED);
+		order_add(model, part->tenant, part->slot, what >= 14);
 	} else if (part->listed) {
 		memory_slot(model->memory, part->slot)->refs ^= 1;
 	}
@@ -510,13 +501,13 @@ static void test_memory__victim_is_the_oldest_when_not_in_use(void **state)
 	memory_slot(memory, slot[0])->refs = 0; /* went to the young end when met */
 	memory_touch(memory, slot[1], 0);
 	assert_int_equal(memory_victim(memory, 0), slot[2]);
-	memory_close_slot(memory, slot[3]);
+	memory_touch(memory, slot[3], MEMORY_CLOSED);
 	assert_int_equal(memory_victim(memory, 0), slot[3]);
 	uint32_t other = memory_take(memory, 1, 100); /* into an empty list, from its old end */
 	memory_slot(memory, other)->state = MEMORY_READY;
 	memory_slot(memory, other)->refs = 0;
-	memory_close_slot(memory, other);
-	memory_close_slot(memory, other);
+	memory_touch(memory, other, MEMORY_CLOSED);
+	memory_touch(memory, other, MEMORY_CLOSED);
 	assert_int_equal(memory_victim(memory, 1), other);
 	for (int i = 0; i < 4; i++)
 		memory_slot(memory, slot[i])->refs = 1;

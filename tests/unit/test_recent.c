@@ -16,13 +16,15 @@ enum { UNITS = (int)WATCH_UNITS_S, PARTS = 200 };
 
 static struct index_table table;
 
-/* Newcomers (class 1) are worth less than what was used twice, at any age; otherwise it falls with age. */
+/* Newcomers (class 1) are worth less than what was used twice, at any age. It falls with age, but in odd classes what
+ * is very young is worth least: nobody thinks that fast. */
 static void table_make(void)
 {
 	index_init(&table);
 	for (uint32_t class = 0; class < INDEX_CLASSES; class++)
 		for (uint32_t a = 0; a < INDEX_AGES; a++)
-			table.index[class][a] = (class == 1 ? 1.0 : class == 2 ? 100.0 : 30.0) / (a + 1);
+			table.index[class][a] =
+				(class == 1 ? 1.0 : class == 2 ? 100.0 : 30.0) / (class % 2 && a < 3 ? 100 : a + 1);
 }
 
 static struct memory *open_memory(void)
@@ -52,6 +54,7 @@ static void test_recent__newest_request_goes_from_its_tail(void **state)
 	memory_time(memory, 0);
 	for (int i = 0; i < 3; i++)
 		old[i] = take(memory, 2);
+	uint32_t older = take(memory, 1); /* worth more than what is very young */
 	memory_time(memory, 100 * UNITS);
 	for (int i = 0; i < 3; i++)
 		new[i] = take(memory, 1); /* tail first */
@@ -60,6 +63,8 @@ static void test_recent__newest_request_goes_from_its_tail(void **state)
 		memory_free(memory, new[i]);
 		memory_check(memory);
 	}
+	assert_int_equal(memory_victim(memory, 0), older);
+	memory_free(memory, older);
 	assert_int_equal(memory_victim(memory, 0), old[0]);
 	memory_close(memory);
 }
@@ -90,9 +95,8 @@ static void test_recent__closed_ones_go_first_and_in_order(void **state)
 		memory_time(memory, i * 50 * UNITS);
 		slot[i] = take(memory, i % 2 + 1);
 	}
-	memory_close_slot(memory, slot[3]);
-	memory_close_slot(memory, slot[1]);
-	memory_close_slot(memory, slot[3]); /* once more: it keeps its place */
+	memory_touch(memory, slot[3], MEMORY_CLOSED);
+	memory_touch(memory, slot[1], MEMORY_CLOSED);
 	assert_int_equal(memory_victim(memory, 0), slot[3]);
 	memory_free(memory, slot[3]);
 	assert_int_equal(memory_victim(memory, 0), slot[1]);
@@ -187,7 +191,7 @@ static void model_step(struct model *model, struct memory *memory, struct random
 	} else if (what < 8) {
 		if (random_below(random, 4) || part->list == MEMORY_CLOSED)
 			return;
-		memory_close_slot(memory, part->slot);
+		memory_touch(memory, part->slot, MEMORY_CLOSED);
 		part->list = MEMORY_CLOSED;
 		part->used = model->now;
 		part->order = ++model->order << 20;

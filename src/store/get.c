@@ -364,12 +364,15 @@ static void get_batch(struct get_work *work)
 	}
 	for (size_t i = 0; i < work->n; i++)
 		store->stat.misses += work->items[i].status == CAIRN_MISS;
-	/* The head of the chain is used last, so that its end goes first. */
-	for (size_t i = work->n; i-- > 0;) {
-		if (work->items[i].status != CAIRN_OK)
+}
+
+/* The head of the chain is used last, so that its end goes first. */
+static void head_last(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n)
+{
+	for (size_t i = n; i-- > 0;) {
+		if (items[i].status != CAIRN_OK)
 			continue;
-		uint32_t entry =
-			catalog_find(store->catalog, work->space->number, work->items[i].key.bytes, work->items[i].part);
+		uint32_t entry = catalog_find(store->catalog, space->number, items[i].key.bytes, items[i].part);
 		uint32_t slot = entry ? catalog_at(store->catalog, entry)->slot : 0;
 		if (slot && memory_slot(store->memory, slot)->state == MEMORY_READY)
 			slot_touch(store, slot);
@@ -409,6 +412,7 @@ CAIRN_API long cairn_get(cairn *store, const struct cairn_space *space, struct c
 		for (size_t i = 0; i < work.n; i++)
 			good += work.items[i].status == CAIRN_OK;
 	}
+	head_last(store, space, items, nitems);
 	pthread_mutex_unlock(&store->lock);
 	buffers_use(items, nitems, -1);
 	return good;

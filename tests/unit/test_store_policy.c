@@ -29,6 +29,18 @@ static cairn *memory_store(struct world *world, uint64_t memory_bytes)
 	return world_open(world);
 }
 
+/* Parts of a chain that can be read now. */
+static uint32_t there(cairn *store, const cairn_space *space, uint64_t chain, uint32_t n)
+{
+	uint32_t found = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		cairn_key key = key_at(chain, i);
+		uint32_t reason = why(store, space, &key);
+		found += reason == CAIRN_WHY_PRESENT;
+	}
+	return found;
+}
+
 /* A request is a match, gets while it is open, and a put of what was missing: one use for each block. */
 static void test_store_policy__uses_are_counted_once_a_request(void **state)
 {
@@ -113,6 +125,34 @@ static void test_store_policy__index_learns_to_refuse_a_flood(void **state)
 	world_done(&world);
 }
 
+/* More blocks than are worked on at once, in one get: the end of the chain still goes before its head. */
+static void test_store_policy__end_goes_first_after_a_long_get(void **state)
+{
+	(void)state;
+	enum { N = 300, BYTES = 20000 };
+	struct world world;
+	cairn *store = memory_store(&world, 16 * MIB);
+	cairn_space *space = space_named(store, NULL, "m");
+	static cairn_key keys[N];
+	static struct cairn_item items[N];
+	static struct cairn_buf bufs[N];
+	static uint8_t bytes[BYTES];
+	assert_int_equal(put_chain(store, space, 1, 0, N, BYTES, 0), N);
+	for (uint32_t i = 0; i < N; i++) {
+		keys[i] = key_at(1, i);
+		bufs[i] = cairn_buf_of(bytes, BYTES);
+		items[i] = (struct cairn_item){.key = keys[i], .bufs = &bufs[i], .nbufs = 1};
+	}
+	sim_advance(world.sim, SECOND);
+	assert_int_equal(cairn_get(store, space, items, N, NULL), N);
+	sim_advance(world.sim, SECOND);
+	for (uint64_t other = 10; there(store, space, 1, N) > N - 50; other++)
+		assert_int_equal(put_chain(store, space, other, 0, 1, BYTES, 0), 1);
+	assert_int_equal(match_tokens(store, space, 1, N), there(store, space, 1, N) * 16);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 /* ---- writes to flash --------------------------------------------------------------------------------------------- */
 
 static cairn *budget_store(struct world *world, uint64_t flash_bytes, uint64_t bytes_day)
@@ -120,18 +160,6 @@ static cairn *budget_store(struct world *world, uint64_t flash_bytes, uint64_t b
 	world_init(world, 2, flash_bytes, 8 * MIB);
 	world->options.flash_write_bytes_day = bytes_day;
 	return world_open(world);
-}
-
-/* Parts of a chain that can be read now. */
-static uint32_t there(cairn *store, const cairn_space *space, uint64_t chain, uint32_t n)
-{
-	uint32_t found = 0;
-	for (uint32_t i = 0; i < n; i++) {
-		cairn_key key = key_at(chain, i);
-		uint32_t reason = why(store, space, &key);
-		found += reason == CAIRN_WHY_PRESENT;
-	}
-	return found;
 }
 
 static void test_store_policy__parts_go_down_when_they_leave_memory(void **state)
@@ -359,6 +387,7 @@ int main(void)
 		cmocka_unit_test(test_store_policy__uses_are_counted_once_a_request),
 		cmocka_unit_test(test_store_policy__uses_are_remembered_after_eviction),
 		cmocka_unit_test(test_store_policy__index_learns_to_refuse_a_flood),
+		cmocka_unit_test(test_store_policy__end_goes_first_after_a_long_get),
 		cmocka_unit_test(test_store_policy__parts_go_down_when_they_leave_memory),
 		cmocka_unit_test(test_store_policy__chains_go_down_whole_when_the_budget_is_short),
 		cmocka_unit_test(test_store_policy__heads_go_down_with_a_durable_part),

@@ -9,7 +9,8 @@ add_library(cairn_internal INTERFACE)
 target_include_directories(cairn_internal INTERFACE include src tests)
 target_compile_definitions(cairn_internal INTERFACE CAIRN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 target_link_libraries(cairn_internal INTERFACE $<TARGET_NAME_IF_EXISTS:cairn_testlib>
-	$<TARGET_NAME_IF_EXISTS:cairnfsck> $<TARGET_NAME_IF_EXISTS:cairndaemon> cairn_static)
+	$<TARGET_NAME_IF_EXISTS:cairnfsck> $<TARGET_NAME_IF_EXISTS:cairndaemon> $<TARGET_NAME_IF_EXISTS:cairnpolicyreal>
+	$<TARGET_NAME_IF_EXISTS:cairnplan> cairn_static)
 
 file(GLOB testlib_sources CONFIGURE_DEPENDS tests/lib/*.c)
 if(testlib_sources)

@@ -86,7 +86,7 @@ enum {
 
 enum cairn_durability {
 	CAIRN_DURABLE_DEFAULT = 0, /* put: none; session save: flash */
-	CAIRN_DURABLE_NONE = 1,    /* visible now, on flash soon, promised nothing */
+	CAIRN_DURABLE_NONE = 1,    /* visible now, on flash soon (see flash_write_bytes_day), promised nothing */
 	CAIRN_DURABLE_FLASH = 2,   /* flushed to flash: survives kill -9 and power loss */
 	CAIRN_DURABLE_OBJECT = 3,  /* in the object tier (CAIRN_E_INVAL where the store has none) */
 };
@@ -124,6 +124,10 @@ struct cairn_options {
 	uint32_t workers;             /* for asynchronous batches; 0: 2 */
 	uint32_t pin_share_percent;   /* most of flash that pins and saved-with-time-to-live may hold; 0: 50 */
 	uint32_t io_engine;           /* enum cairn_io */
+	/* Write budget of all flash devices, bytes a day; 0: no limit. With one, parts put with durability none go to flash
+	 * when they leave memory, by whole chains and as far as the budget lasts (docs/POLICY.md); durable puts and saved
+	 * sessions always go. */
+	uint64_t flash_write_bytes_day;
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
@@ -140,7 +144,8 @@ CAIRN_API int cairn_open(const char *place, const struct cairn_options *options,
 /* Flushes, writes a checkpoint and releases everything. All leases, matches, queues and sessions must be gone before.
  * Returns 0, or the first error met (the store is closed all the same; what was acknowledged as durable is). */
 CAIRN_API int cairn_close(cairn *store);
-/* Flushes what was put with durability none. Errors: IO, FULL, RDONLY. */
+/* Flushes what was put with durability none; with a write budget, what of it has gone down to flash so far. Errors: IO,
+ * FULL, RDONLY. */
 CAIRN_API int cairn_sync(cairn *store);
 
 /* ---- spaces: everything that decides what the bytes of a block mean and who may read them ------------------------ */
@@ -407,7 +412,9 @@ struct cairn_match_info {
 };
 /* Matches the chains of a prompt, one per group of the space, against all tiers. `parts` is a mask of wanted parts
  * (0: all). The answer stays the same, and its blocks are not evicted, until release or `timeout_ms` (0: 30 s).
- * One probe a key; no I/O. Errors: INVAL, NOMEM, BUSY (too many matches open). */
+ * One probe a key; no I/O. For what is evicted, a match is a use of its blocks; gets of them while it is open are the
+ * same use, and a put of a block that is there already is one of its own.
+ * Errors: INVAL, NOMEM, BUSY (too many matches open). */
 CAIRN_API int cairn_match_take(cairn *store, const cairn_space *space, const struct cairn_chain *chains, size_t nchains,
                                uint64_t parts, uint32_t timeout_ms, cairn_match **ret_match);
 CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info);
@@ -416,8 +423,8 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match); /* NULL is
 /* ---- hints: what an engine knows of the future ------------------------------------------------------------------- */
 
 enum cairn_hint {
-	CAIRN_HINT_CLOSE = 1,  /* this chain will not return: evict it first */
-	CAIRN_HINT_PAUSE = 2,  /* it pauses: take it down to durable tiers soon */
+	CAIRN_HINT_CLOSE = 1,  /* this chain will not return: evict it first. Not its blocks that other chains go on from */
+	CAIRN_HINT_PAUSE = 2,  /* it pauses: take it down to durable tiers soon, whatever the write budget */
 	CAIRN_HINT_RESUME = 3, /* it comes back: promote it to memory */
 };
 /* Returns 0; a hint is never an obligation. Errors: INVAL. Does not block on I/O. */
@@ -538,7 +545,7 @@ struct cairn_explanation {
 	size_t size;
 	uint32_t reason;    /* enum cairn_reason */
 	uint32_t tier;      /* where it is, or was last */
-	uint32_t uses;      /* times it was used, as far as is remembered */
+	uint32_t uses;      /* requests that put, matched, got or computed it, as far as is remembered; 31: or more */
 	uint64_t when_s;    /* wall clock of that; 0: unknown */
 	uint64_t bytes;     /* 0: unknown */
 };
@@ -595,6 +602,7 @@ struct cairn_stat {
 	double reopen_s;
 	uint32_t ndevices;
 	struct cairn_device_stat device[16];
+	uint64_t flash_refused_parts, flash_refused_bytes; /* left memory without a write: over the write budget */
 };
 CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat);
 

@@ -19,6 +19,7 @@ enum {
 	KEY_MEMORY = 300,
 	KEY_FLASH,
 	KEY_BUDGET,
+	KEY_WRITE_BUDGET,
 	KEY_READ_ONLY,
 	KEY_IO,
 	KEY_JSON,
@@ -35,6 +36,7 @@ static const struct args_shared {
 	{VERB_STORE, {"memory", KEY_MEMORY, "SIZE", 0, "Memory tier while this runs (64 MiB)", 20}},
 	{VERB_STORE, {"flash", KEY_FLASH, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 20}},
 	{VERB_STORE, {"budget", KEY_BUDGET, "SIZE", 0, "Most bytes of flash inside STORE (half of what is free)", 20}},
+	{VERB_STORE, {"write-budget", KEY_WRITE_BUDGET, "SIZE", 0, "Most bytes a day to flash, for now (no limit)", 20}},
 	{VERB_STORE, {"read-only", KEY_READ_ONLY, NULL, 0, "Write nothing to STORE, as verbs that only look", 20}},
 	{VERB_STORE, {"io", KEY_IO, "ENGINE", 0, "auto, threads or uring: how flash is read and written (auto)", 20}},
 	{VERB_JSON, {"json", KEY_JSON, NULL, 0, "Print JSON: bytes and seconds as numbers", 30}},
@@ -246,6 +248,7 @@ static int args_set_shared(int key, char *value)
 		return 0;
 	case KEY_MEMORY: return args_set_size("memory", value, &cli.memory_bytes);
 	case KEY_BUDGET: return args_set_size("budget", value, &cli.budget_bytes);
+	case KEY_WRITE_BUDGET: return args_set_size("write-budget", value, &cli.write_bytes_day);
 	case KEY_FLASH: return args_flash(value);
 	case KEY_READ_ONLY: cli.read_only = 1; return 0;
 	case KEY_IO: return args_io(value);

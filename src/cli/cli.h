@@ -26,7 +26,7 @@ enum {
 
 /* Which of the shared options a verb takes. */
 enum {
-	VERB_STORE = 1u << 0,   /* --memory --flash --budget --read-only --io */
+	VERB_STORE = 1u << 0,   /* --memory --flash --budget --write-budget --read-only --io */
 	VERB_JSON = 1u << 1,    /* --json */
 	VERB_QUIET = 1u << 2,   /* --quiet */
 	VERB_SESSION = 1u << 3, /* --owner --tenant */
@@ -57,6 +57,7 @@ struct cli {
 	struct cairn_flash flash[16];
 	uint32_t nflash;
 	uint64_t budget_bytes;
+	uint64_t write_bytes_day;
 	int read_only;
 	uint32_t io_engine; /* enum cairn_io */
 };

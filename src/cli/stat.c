@@ -88,6 +88,8 @@ static int stat_json(const struct cairn_stat *stat)
 	say_json_number(report, "put_exists", stat->put_exists);
 	say_json_number(report, "put_conflicts", stat->put_conflicts);
 	say_json_number(report, "dropped_parts", stat->dropped_parts);
+	say_json_number(report, "flash_refused_parts", stat->flash_refused_parts);
+	say_json_number(report, "flash_refused_bytes", stat->flash_refused_bytes);
 	say_json_number(report, "doubtful_parts", stat->doubtful_parts);
 	say_json_number(report, "orphan_parts", stat->orphan_parts);
 	say_json_number(report, "lost_sessions", stat->lost_sessions);

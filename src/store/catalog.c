@@ -22,7 +22,7 @@
 
 #define ENTRY_BYTES 62u /* an entry and its share of the buckets */
 #define PARTS_MAX 64u
-#define PART_FREE 0xffu
+#define PART_FREE 0x7fu
 #define CHILDREN_MAX UINT16_MAX
 #define USES_MAX UINT16_MAX
 #define WAYS 4u
@@ -204,7 +204,7 @@ uint32_t catalog_insert(struct catalog *catalog, uint32_t space, const uint8_t p
 		return 0;
 	struct catalog_entry *e = &catalog->entries[entry - 1];
 	uint32_t *bucket = bucket_of(catalog, space, prefix);
-	*e = (struct catalog_entry){.part = (uint8_t)part, .space = (uint16_t)space, .next = *bucket};
+	*e = (struct catalog_entry){.part = (uint16_t)part & PART_FREE, .space = (uint16_t)space, .next = *bucket};
 	memcpy(e->prefix, prefix, sizeof e->prefix);
 	*bucket = entry;
 	catalog->used++;

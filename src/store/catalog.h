@@ -24,13 +24,16 @@ enum {
 	CATALOG_USED = 1u << 7,     /* used since it was put */
 };
 
+enum { CATALOG_USES_MAX = 31 };
+
 struct catalog_entry {
 	uint8_t prefix[16];   /* of the key */
 	uint32_t check[2];    /* stored check (fmt/segment.h): proves the full key when the bytes are read */
 	uint32_t birth_low;   /* birth: 48 bits */
 	uint16_t birth_high;
-	uint8_t part;         /* 0..63 */
-	uint8_t device;
+	uint16_t part : 7;    /* 0..63 */
+	uint16_t device : 4;
+	uint16_t uses : 5;    /* times it was used, its put included; saturates at CATALOG_USES_MAX */
 	uint32_t next;        /* bucket chain */
 	uint32_t page;        /* in flash: page of the device's segments area */
 	uint32_t length;      /* bytes */

@@ -159,7 +159,7 @@ CAIRN_API int cairn_explain(cairn *store, const cairn_digest *space_id, const ca
 		int memory = e->slot && memory_slot(store->memory, e->slot)->state == MEMORY_READY;
 		found.reason = CAIRN_WHY_PRESENT;
 		found.tier = memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH;
-		found.uses = (e->flags & CATALOG_USED) != 0;
+		found.uses = e->uses;
 		found.bytes = e->length;
 	} else {
 		struct catalog_memory memory;

@@ -162,6 +162,41 @@ void entry_touch(cairn *store, uint32_t entry, int used)
 	}
 }
 
+static uint64_t print_of(cairn *store, const struct catalog_entry *e)
+{
+	return gone_print(space_of(store, e)->id, e->prefix, e->part);
+}
+
+static uint32_t class_of(const struct catalog_entry *e)
+{
+	return index_class(e->uses, (e->flags & CATALOG_TAIL) != 0);
+}
+
+uint32_t watch_now(cairn *store)
+{
+	uint32_t now = watch_time(clock_mono_ns(store->clock));
+	memory_time(store->memory, now);
+	return now;
+}
+
+void entry_count(cairn *store, uint32_t entry)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	uint32_t now = watch_now(store);
+	e->uses = e->uses < CATALOG_USES_MAX ? (e->uses + 1) & CATALOG_USES_MAX : CATALOG_USES_MAX;
+	(void)watch_minutes(&store->watch, now);
+	watch_use(&store->watch, print_of(store, e), class_of(e), now);
+}
+
+void entry_count_first(cairn *store, uint32_t entry)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	struct catalog_memory memory;
+	catalog_recall(store->catalog, print_of(store, e), &memory);
+	e->uses = memory.uses < CATALOG_USES_MAX ? memory.uses & CATALOG_USES_MAX : CATALOG_USES_MAX;
+	entry_count(store, entry);
+}
+
 /* ---- presence ---------------------------------------------------------------------------------------------------- */
 
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page)
@@ -269,10 +304,10 @@ void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason)
 	struct catalog_memory memory = {
 	    .reason = reason,
 	    .tier = tier,
-	    .uses = (e->flags & CATALOG_USED) != 0,
+	    .uses = e->uses,
 	    .when_s = clock_wall_s(store->clock),
 	};
-	catalog_remember(store->catalog, gone_print(space_of(store, e)->id, e->prefix, e->part), &memory);
+	catalog_remember(store->catalog, print_of(store, e), &memory);
 	if (reason == CAIRN_WHY_ORPHAN)
 		store->stat.orphan_parts++;
 	/* A block without a part that its space requires is none: the rest goes too. */
@@ -310,8 +345,6 @@ void entry_remove(cairn *store, uint32_t entry, uint32_t reason)
 	entry_gone(store, entry, tier, reason);
 }
 
-enum { SPARED_MAX = 1024 }; /* held parts met on the way to one that may go */
-
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
 int entry_held(cairn *store, uint32_t entry)
@@ -330,27 +363,35 @@ int entry_held(cairn *store, uint32_t entry)
 	return 0;
 }
 
-uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length)
+/* The only copy of what a match was told of, or of a part of it. */
+int slot_held(void *arg, uint32_t slot)
 {
-	uint32_t spared = 0;
+	cairn *store = arg;
+	uint32_t entry = memory_slot(store->memory, slot)->entry;
+	return !entry || (!(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH) && entry_held(store, entry));
+}
+
+uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_t *older_than)
+{
+	(void)watch_now(store);
+	down_ahead(store, tenant, 0);
 	if (length > memory_part_max(store->memory))
 		return 0;
 	for (;;) {
 		uint32_t slot = memory_take(store->memory, tenant, length);
 		if (slot)
 			return slot;
+		down_ahead(store, tenant, 1);
 		uint32_t victim = memory_victim(store->memory, tenant);
 		if (!victim)
 			victim = memory_victim_elsewhere(store->memory, tenant);
-		if (!victim)
+		if (!victim || (older_than && (int32_t)(memory_slot(store->memory, victim)->used - *older_than) >= 0))
 			return 0;
 		uint32_t entry = memory_slot(store->memory, victim)->entry;
-		check(entry);
-		if (!(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH) && entry_held(store, entry)) {
-			memory_touch(store->memory, victim); /* the only copy of what a match was told of, or of a part of it */
-			if (++spared == SPARED_MAX)
-				return 0;
-			continue;
+		const struct catalog_entry *e = catalog_at(store->catalog, entry);
+		if (down_budgeted(store) && !(e->flags & CATALOG_FLASH)) {
+			store->stat.flash_refused_parts++;
+			store->stat.flash_refused_bytes += e->length;
 		}
 		entry_memory_clear(store, entry, CAIRN_WHY_EVICTED);
 	}
@@ -394,19 +435,24 @@ uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], ui
 	return 0;
 }
 
+void slot_touch(cairn *store, uint32_t slot)
+{
+	const struct catalog_entry *e = catalog_at(store->catalog, memory_slot(store->memory, slot)->entry);
+	(void)watch_now(store);
+	memory_touch(store->memory, slot, e->flags & CATALOG_CLOSED ? MEMORY_CLOSED : class_of(e));
+}
+
 void slot_recent(cairn *store, uint32_t slot)
 {
-	struct memory_slot *s = memory_slot(store->memory, slot);
-	if (s->entry) {
-		const struct catalog_entry *e = catalog_at(store->catalog, s->entry);
-		uint32_t parent = e->parent ? catalog_at(store->catalog, e->parent)->slot : 0;
-		if (parent && memory_slot(store->memory, parent)->state == MEMORY_READY &&
-		    memory_slot(store->memory, parent)->tenant == s->tenant) {
-			memory_touch_behind(store->memory, slot, parent); /* the end of a chain goes before its head */
-			return;
-		}
-	}
-	memory_touch(store->memory, slot);
+	const struct memory_slot *s = memory_slot(store->memory, slot);
+	const struct catalog_entry *e = catalog_at(store->catalog, s->entry);
+	uint32_t parent = e->parent ? catalog_at(store->catalog, e->parent)->slot : 0;
+	uint32_t list = e->flags & CATALOG_CLOSED ? MEMORY_CLOSED : class_of(e);
+	const struct memory_slot *p = parent ? memory_slot(store->memory, parent) : NULL;
+	if (p && p->state == MEMORY_READY && p->tenant == s->tenant && p->list == list)
+		memory_touch_behind(store->memory, slot, parent); /* the end of a chain goes before its head */
+	else
+		slot_touch(store, slot);
 }
 
 /* ---- orphans ----------------------------------------------------------------------------------------------------- */

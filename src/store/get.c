@@ -93,7 +93,7 @@ static void read_done(struct tier_req *tier)
 
 /* Starts the read of a part that is in flash alone. Returns its slot with one ref for the caller; 0: no room now. */
 static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key,
-                           uint32_t background)
+                           uint32_t background, const uint32_t *older_than)
 {
 	if (list_empty(&store->reqs_free))
 		return 0;
@@ -101,7 +101,7 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	uint64_t birth = catalog_birth(e);
 	uint8_t more = e->holds < UINT8_MAX;
 	e->holds = (uint8_t)(e->holds + more); /* room is made by evicting: not this one */
-	uint32_t slot = slot_take(store, space->tenant, e->length);
+	uint32_t slot = slot_take(store, space->tenant, e->length, older_than);
 	e->holds = (uint8_t)(e->holds - more);
 	check(catalog_birth(e) == birth);
 	if (!slot)
@@ -129,6 +129,14 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	return slot;
 }
 
+int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since)
+{
+	uint32_t slot = read_start(store, space, entry, key, 1, &since);
+	if (slot)
+		slot_release(store, slot);
+	return slot != 0;
+}
+
 /* ---- one step of a batch ----------------------------------------------------------------------------------------- */
 
 enum get_step {
@@ -144,6 +152,7 @@ struct get_work {
 	struct cairn_item *items;
 	size_t n;
 	const struct store_call *call;
+	int read_on; /* was done for this step */
 	uint8_t step[STORE_BATCH];
 	uint8_t tier[STORE_BATCH];
 	uint32_t slot[STORE_BATCH];
@@ -172,13 +181,21 @@ static int32_t slot_want(cairn *store, const struct cairn_space *space, const ca
 	} else {
 		if (e->length > memory_part_max(store->memory))
 			return CAIRN_E_BUSY;
-		*ret_slot = read_start(store, space, entry, key, background);
+		*ret_slot = read_start(store, space, entry, key, background, NULL);
 		*ret_tier = CAIRN_TIER_FLASH;
 		if (!*ret_slot)
 			return CAIRN_E_BUSY;
 	}
 	entry_touch(store, entry, 1);
 	return CAIRN_OK;
+}
+
+/* A reader's use of a part; a match that is open has counted it. */
+static void use_count(cairn *store, uint32_t slot)
+{
+	uint32_t entry = memory_slot(store->memory, slot)->entry;
+	if (entry && !catalog_at(store->catalog, entry)->holds)
+		entry_count(store, entry);
 }
 
 static void get_begin(struct get_work *work, size_t i)
@@ -201,6 +218,8 @@ static void get_begin(struct get_work *work, size_t i)
 	}
 	item->status = status;
 	work->tier[i] = (uint8_t)tier;
+	if (!status)
+		use_count(work->store, work->slot[i]);
 	if (!status)
 		work->step[i] = GET_WAIT;
 	else if (status == CAIRN_E_BUSY)
@@ -295,9 +314,23 @@ static void get_finish(struct get_work *work, size_t i)
 	work->step[i] = GET_DONE;
 }
 
+/* All of the batch is begun: what comes after its last part that is in flash will be asked for next. */
+static void read_on(struct get_work *work)
+{
+	for (size_t i = work->n; i-- > 0 && !work->call->background && !work->read_on;) {
+		if (work->step[i] != GET_WAIT || work->tier[i] != CAIRN_TIER_FLASH)
+			continue;
+		uint32_t entry = memory_slot(work->store->memory, work->slot[i])->entry;
+		work->read_on = 1;
+		if (entry)
+			match_read_on(work->store, work->space, entry);
+	}
+}
+
 static void get_batch(struct get_work *work)
 {
 	cairn *store = work->store;
+	work->read_on = 0;
 	size_t next = 0; /* all before it are begun; a batch larger than memory streams through it */
 	for (size_t i = 0; i < work->n; i++) {
 		uint64_t patience = clock_mono_ns(store->clock) + GET_PATIENCE_NS;
@@ -309,6 +342,8 @@ static void get_batch(struct get_work *work)
 				if (work->step[next] == GET_LATER)
 					break;
 			}
+			if (next == work->n)
+				read_on(work);
 			if (work->step[i] != GET_LATER)
 				break;
 			/* Nothing of ours is held now: others must let go. */
@@ -330,15 +365,18 @@ static void get_batch(struct get_work *work)
 	}
 	for (size_t i = 0; i < work->n; i++)
 		store->stat.misses += work->items[i].status == CAIRN_MISS;
-	/* The head of the chain is used last, so that its end goes first. */
-	for (size_t i = work->n; i-- > 0;) {
-		if (work->items[i].status != CAIRN_OK)
+}
+
+/* The head of the chain is used last, so that its end goes first. */
+static void head_last(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n)
+{
+	for (size_t i = n; i-- > 0;) {
+		if (items[i].status != CAIRN_OK)
 			continue;
-		uint32_t entry =
-			catalog_find(store->catalog, work->space->number, work->items[i].key.bytes, work->items[i].part);
+		uint32_t entry = catalog_find(store->catalog, space->number, items[i].key.bytes, items[i].part);
 		uint32_t slot = entry ? catalog_at(store->catalog, entry)->slot : 0;
 		if (slot && memory_slot(store->memory, slot)->state == MEMORY_READY)
-			memory_touch(store->memory, slot);
+			slot_touch(store, slot);
 	}
 }
 
@@ -382,6 +420,7 @@ CAIRN_API long cairn_get(cairn *store, const struct cairn_space *space, struct c
 		for (size_t i = 0; i < work.n; i++)
 			good += work.items[i].status == CAIRN_OK;
 	}
+	head_last(store, space, items, nitems);
 	pthread_mutex_unlock(&store->lock);
 	buffers_use(items, nitems, -1);
 	return good;
@@ -496,6 +535,7 @@ CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, st
 			item->ret_tier = tier;
 			item->ret_check = s->raw_check;
 			count_hit(store, tier, bytes);
+			use_count(store, slot);
 			if (s->entry)
 				slot_recent(store, slot);
 		}

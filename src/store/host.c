@@ -131,6 +131,7 @@ static enum tier_moved_result host_moved(void *arg, uint32_t device, const struc
 	uint32_t found = part_at(store, device, entry, old_page);
 	if (found)
 		entry_flash_move(store, found, page);
+	admit_budget_charge(&store->write_budget, entry->raw_length);
 	pthread_mutex_unlock(&store->lock);
 	return found ? TIER_MOVED : TIER_GONE;
 }

@@ -23,10 +23,13 @@ struct cairn_match {
 	uint64_t deadline_ns;
 	uint32_t expired; /* its blocks are let go */
 	uint64_t remote;  /* the cairnd's number of it, where the store is one's */
+	uint32_t since;   /* when it was taken: watch_now */
+	uint32_t read;    /* parts held[read..] were asked for, as far as is known */
 	uint32_t nheld;
 	struct held {
-		uint32_t entry;
 		uint64_t birth;
+		uint32_t entry;
+		uint8_t rest[16]; /* of the key */
 	} held[];
 };
 
@@ -131,7 +134,7 @@ static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
 }
 
 /* 0: as many matches as can be counted hold it already. */
-static int hold(struct cairn_match *match, cairn *store, uint32_t entry, uint32_t max)
+static int hold(struct cairn_match *match, cairn *store, uint32_t entry, const cairn_key *key, uint32_t max)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	check(match->nheld < max);
@@ -139,6 +142,7 @@ static int hold(struct cairn_match *match, cairn *store, uint32_t entry, uint32_
 		return 0;
 	e->holds++;
 	match->held[match->nheld].entry = entry;
+	memcpy(match->held[match->nheld].rest, key->bytes + 16, 16);
 	match->held[match->nheld++].birth = catalog_birth(e);
 	return 1;
 }
@@ -160,11 +164,12 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 			int memory = e->slot && slot_ready(store, e->slot);
 			match->info.bytes += e->length;
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
-			if (!hold(match, store, entry, max))
+			if (!hold(match, store, entry, &work->chains[g]->keys[b], max))
 				return 0;
+			entry_count(store, entry);
 			entry_touch(store, entry, 1);
 			if (memory)
-				memory_touch(store->memory, e->slot);
+				slot_touch(store, e->slot);
 		}
 	return 1;
 }
@@ -271,6 +276,8 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 		mem_free(match);
 		return err_set(CAIRN_E_BUSY, "%u matches hold a block of this chain: release some", UINT8_MAX);
 	}
+	match->since = watch_now(store);
+	match->read = match->nheld;
 	judge_worth(store, space, &match->info);
 	list_push_back(&store->matches, &match->link);
 	store->nmatches++;
@@ -311,7 +318,86 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
 	mem_free(match);
 }
 
+/* ---- reading on -------------------------------------------------------------------------------------------------- */
+
+#define READ_ON_BYTES (8u << 20)
+enum { READ_ON_SEARCH = 4096 };
+
+/* Where a match holds a part, + 1; 0: nowhere. The next one, if the engine asks block by block, is looked at first. */
+static uint32_t held_find(const struct cairn_match *match, uint32_t entry, uint32_t *steps)
+{
+	if (match->read && match->held[match->read - 1].entry == entry)
+		return match->read;
+	for (uint32_t i = match->nheld; i && *steps < READ_ON_SEARCH; i--, ++*steps)
+		if (match->held[i - 1].entry == entry)
+			return i;
+	return 0;
+}
+
+void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry)
+{
+	struct cairn_match *match = NULL;
+	uint32_t at = 0, steps = 0;
+	if (!catalog_at(store->catalog, entry)->holds)
+		return;
+	for (struct list *node = store->matches.next; node != &store->matches && !at; node = node->next) {
+		match = LIST_OF(node, struct cairn_match, link);
+		at = match->expired ? 0 : held_find(match, entry, &steps);
+	}
+	if (!at)
+		return;
+	struct memory_stat memory;
+	memory_stat(store->memory, &memory);
+	uint64_t left = memory.capacity_bytes / 16 < READ_ON_BYTES ? memory.capacity_bytes / 16 : READ_ON_BYTES;
+	match->read = at - 1;
+	for (uint32_t i = at - 1; i-- > 0;) { /* held is tail first */
+		const struct catalog_entry *e = catalog_peek(store->catalog, match->held[i].entry);
+		if (!e || catalog_birth(e) != match->held[i].birth || (e->flags & CATALOG_GHOST) || e->length > left)
+			return;
+		left -= e->length;
+		if (e->slot)
+			continue; /* there, or on its way */
+		cairn_key key;
+		memcpy(key.bytes, e->prefix, 16);
+		memcpy(key.bytes + 16, match->held[i].rest, 16);
+		if (!read_ahead(store, space, match->held[i].entry, &key, match->since))
+			return;
+	}
+}
+
 /* ---- hints ------------------------------------------------------------------------------------------------------- */
+
+/* The entry of a part that is there; 0: it is not. */
+static uint32_t hinted(cairn *store, const struct cairn_space *space, const cairn_key *key, uint32_t part)
+{
+	uint32_t entry = catalog_find(store->catalog, space->number, key->bytes, part);
+	return entry && !(catalog_at(store->catalog, entry)->flags & CATALOG_GHOST) ? entry : 0;
+}
+
+/* Closes a part, or takes that back. */
+static void hint_close(cairn *store, uint32_t entry, int close)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	if (e->children > 1 || !(e->flags & CATALOG_CLOSED) == !close)
+		return; /* another chain goes on from this block, or nothing changes */
+	e->flags ^= CATALOG_CLOSED;
+	if (e->slot && slot_ready(store, e->slot))
+		slot_touch(store, e->slot);
+}
+
+/* Every part that is in memory alone goes down, its head first. */
+static void hint_down(cairn *store, const struct cairn_space *space, const struct cairn_chain *chain)
+{
+	static const struct store_call background = {.background = 1};
+	for (size_t i = 0; i < chain->nkeys; i++)
+		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
+			uint32_t entry = hinted(store, space, &chain->keys[i], part);
+			if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_TAIL))
+				continue;
+			if (down_chain(store, entry, &background))
+				return; /* so many requests are in flight that the rest must do without */
+		}
+}
 
 CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const struct cairn_chain *chain, int hint)
 {
@@ -323,17 +409,14 @@ CAIRN_API int cairn_hint(cairn *store, const struct cairn_space *space, const st
 	pthread_mutex_lock(&store->lock);
 	if (hint == CAIRN_HINT_RESUME)
 		store_prefetch(store, space, chain->keys, chain->nkeys);
-	for (size_t i = chain->nkeys; i-- > 0 && hint == CAIRN_HINT_CLOSE;)
+	for (size_t i = chain->nkeys; i-- > 0 && hint != CAIRN_HINT_RESUME;) /* tail first: it goes before its head */
 		for (uint32_t part = 0; part < space->space.desc.nparts; part++) {
-			uint32_t entry = catalog_find(store->catalog, space->number, chain->keys[i].bytes, part);
-			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
-			if (!e || (e->flags & CATALOG_GHOST) || e->children > 1)
-				continue; /* another chain goes on from this block */
-			e->flags |= CATALOG_CLOSED;
-			if (e->slot && slot_ready(store, e->slot))
-				memory_age(store->memory, e->slot);
+			uint32_t entry = hinted(store, space, &chain->keys[i], part);
+			if (entry)
+				hint_close(store, entry, hint == CAIRN_HINT_CLOSE);
 		}
-	/* PAUSE: every block is on its way to flash as it is; the object tier will have more to do. */
+	if (hint == CAIRN_HINT_PAUSE && store_has_flash(store) && !(store->flags & CAIRN_OPEN_READONLY))
+		hint_down(store, space, chain);
 	pthread_mutex_unlock(&store->lock);
 	return 0;
 }

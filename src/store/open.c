@@ -29,6 +29,9 @@ enum { CHORES_NS = 200000000, STORE_BUFFERS = 256 };
 #define MEMORY_DEFAULT_BYTES (256ull << 20)
 #define CATALOG_MIN_BYTES (16ull << 20)
 #define CATALOG_MAX_BYTES (1ull << 30)
+#define WATCH_CELLS_MIN 4096u
+#define WATCH_CELLS_MAX 65536u
+#define ADMIT_CELLS 65536u /* chains: 512 KiB */
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
@@ -47,6 +50,8 @@ static int chores(cairn *store)
 {
 	match_expire(store);
 	session_expire(store);
+	for (uint32_t i = 0; i < store->ntenants; i++)
+		down_ahead(store, i, 0);
 	return entry_sweep(store);
 }
 
@@ -650,6 +655,8 @@ static void store_free(cairn *store)
 		catalog_close(store->catalog);
 	if (store->memory)
 		memory_close(store->memory);
+	mem_free(store->watch_cells);
+	mem_free(store->admit.cells);
 	mem_free(store->reqs);
 	mem_free(store->events);
 	directory_close(store->dir_fd, store->lock_fd);
@@ -697,6 +704,26 @@ static cairn *store_new(const struct io_maker *maker, const struct cairn_options
 	return store;
 }
 
+/* The index learns from more parts than are in memory: also from what was evicted. */
+static int policy_start(cairn *store, const struct cairn_options *options)
+{
+	struct memory_stat memory;
+	struct memory_policy policy = {.table = &store->watch.table, .held = slot_held, .arg = store};
+	memory_stat(store->memory, &memory);
+	uint32_t ncells = WATCH_CELLS_MIN;
+	while (ncells < WATCH_CELLS_MAX && ncells < 4 * memory.slots_max)
+		ncells *= 2;
+	store->watch_cells = mem_array(ncells, sizeof(*store->watch_cells));
+	if (!store->watch_cells)
+		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
+	watch_init(&store->watch, store->watch_cells, ncells, watch_time(clock_mono_ns(store->clock)));
+	memory_policy(store->memory, &policy);
+	admit_budget_init(&store->write_budget, options->flash_write_bytes_day, memory_part_max(store->memory),
+	                  clock_mono_ns(store->clock));
+	store->admit = (struct admit){.ncells = ADMIT_CELLS, .cells = mem_array(ADMIT_CELLS, sizeof(struct admit_cell))};
+	return store->admit.cells ? 0 : err_set(CAIRN_E_NOMEM, "no memory to open a store");
+}
+
 static int store_allocate(cairn *store, const struct cairn_options *options)
 {
 	uint64_t flash = 0, memory = options->memory_bytes ? options->memory_bytes : MEMORY_DEFAULT_BYTES;
@@ -722,6 +749,8 @@ static int store_allocate(cairn *store, const struct cairn_options *options)
 		store->reqs[i].store = store;
 		list_push_back(&store->reqs_free, &store->reqs[i].link);
 	}
+	if (!error)
+		error = policy_start(store, options);
 	if (!error)
 		store->part_max = memory_part_max(store->memory) < CAIRN_PART_MAX_BYTES ? memory_part_max(store->memory)
 		                                                                       : CAIRN_PART_MAX_BYTES;

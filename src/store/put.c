@@ -92,7 +92,7 @@ struct put_work {
 	uint64_t copying_bytes;     /* of slots that wait for their bytes: dirty as soon as they have them */
 	int stuck;                  /* flash was waited for once in this call: not again for each part */
 };
-enum { PUT_PENDING = INT32_MAX };
+enum { PUT_PENDING = INT32_MAX, PUT_STEP = 16 };
 
 static uint64_t group_bytes(const struct cairn_space *space, uint32_t group)
 {
@@ -140,6 +140,12 @@ static int32_t put_existing(struct put_work *work, struct cairn_item *item, uint
 	}
 	uint64_t have = catalog_check_of(e);
 	store->stat.put_exists++;
+	if (!e->holds) { /* computed once more: the prompt came again, and nobody has counted that */
+		entry_count(store, entry);
+		entry_touch(store, entry, 1);
+		if (e->slot && memory_slot(store->memory, e->slot)->state == MEMORY_READY)
+			slot_recent(store, e->slot);
+	}
 	pthread_mutex_unlock(&store->lock);
 	uint64_t hash = source_hash(item);
 	uint64_t mine =
@@ -222,7 +228,7 @@ static int32_t put_begin(struct put_work *work, size_t index)
 		}
 	}
 	uint32_t slot;
-	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes))) {
+	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes, NULL))) {
 		if (holds_copies(work, index))
 			return CAIRN_E_BUSY; /* what we hold ourselves must be let go first: try again after copying */
 		if (store_wait(store, patience))
@@ -251,6 +257,7 @@ static int32_t put_begin(struct put_work *work, size_t index)
 	catalog_set_birth(e, store->next_birth++);
 	s->entry = entry;
 	memcpy(s->key_rest, item->key.bytes + 16, 16);
+	entry_count_first(store, entry);
 	if (parent && parent != UINT32_MAX) {
 		catalog_set_parent(store->catalog, entry, parent);
 		if (catalog_at(store->catalog, parent)->flags & CATALOG_CLOSED)
@@ -351,9 +358,8 @@ static uint32_t device_for(cairn *store, const struct catalog_entry *e, uint32_t
 	return best;
 }
 
-/* Queues the write of a READY slot. Result is written when it is done, while the caller waits for it. 0 or an error. */
-static int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32],
-                       uint32_t group, const struct store_call *call, int32_t *result)
+int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32], uint32_t group,
+                const struct store_call *call, int32_t *result)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint32_t slot = e->slot;
@@ -371,7 +377,8 @@ static int write_start(cairn *store, const struct cairn_space *space, uint32_t e
 		if (req)
 			store_req_drop(req);
 		slot_release(store, slot);
-		*result = 0; /* somebody else writes it */
+		if (result)
+			*result = 0; /* somebody else writes it */
 		return !req ? CAIRN_E_LATE : gone ? CAIRN_E_CANCELED : 0;
 	}
 	e->device = (uint8_t)device;
@@ -401,9 +408,27 @@ static int write_start(cairn *store, const struct cairn_space *space, uint32_t e
 	req->slot = slot;
 	req->device = device;
 	req->result = result;
-	*result = PUT_PENDING;
+	if (result)
+		*result = PUT_PENDING;
+	admit_budget_charge(&store->write_budget, s->length);
 	store->devices[device].ops->submit(store->devices[device].flash, &req->req);
 	return 0;
+}
+
+/* With a write budget what is before a durable part may be in memory alone: without it the part would be an orphan
+ * after a restart. */
+static int heads_down(struct put_work *work, uint32_t slot)
+{
+	cairn *store = work->store;
+	int error = 0;
+	do {
+		uint32_t entry = memory_slot(store->memory, slot)->entry;
+		uint32_t parent = entry ? catalog_at(store->catalog, entry)->parent : 0;
+		if (!entry)
+			return CAIRN_E_CANCELED; /* dropped while we waited */
+		error = parent && down_budgeted(store) ? down_chain(store, parent, work->call) : 0;
+	} while (error == CAIRN_E_BUSY && !store_wait(store, work->call->deadline_ns));
+	return error == CAIRN_E_BUSY ? CAIRN_E_LATE : error;
 }
 
 /* After the copy: visible, and on its way to flash. */
@@ -434,10 +459,13 @@ static void put_publish(struct put_work *work, size_t index)
 	work->write[index] = 0;
 	/* Tails go down with their saved session alone; a chain without its head is not worth a write unless asked for. */
 	int durable = work->call->durability == CAIRN_DURABLE_FLASH;
-	int worth = durable || (!(e->flags & (CATALOG_TAIL | CATALOG_CLOSED)) && !work->skip[index]);
+	int worth = durable || (!down_budgeted(store) && !(e->flags & (CATALOG_TAIL | CATALOG_CLOSED)) &&
+	                        !work->skip[index]);
 	if (store_has_flash(store) && worth) {
-		int error =
-			write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+		int error = durable ? heads_down(work, slot) : 0;
+		if (!error)
+			error =
+				write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
 		if (error == CAIRN_E_CANCELED)
 			error = 0;
 		if (error && durable)
@@ -458,8 +486,14 @@ static void existing_down(struct put_work *work, size_t index)
 	if (!e->slot || (e->flags & CATALOG_FLASH) || memory_slot(store->memory, e->slot)->state != MEMORY_READY ||
 	    memory_slot(store->memory, e->slot)->dirty)
 		return;
-	int error =
-		write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+	uint32_t slot = e->slot;
+	memory_slot(store->memory, slot)->refs++;
+	int error = heads_down(work, slot);
+	const struct memory_slot *s = memory_slot(store->memory, slot);
+	if (!error && s->entry == entry && !s->dirty && !(catalog_at(store->catalog, entry)->flags & CATALOG_FLASH))
+		error =
+			write_start(store, work->space, entry, item->key.bytes, item->group, work->call, &work->write[index]);
+	slot_release(store, slot);
 	if (error && error != CAIRN_E_CANCELED)
 		work->write[index] = error;
 }
@@ -554,6 +588,19 @@ static void put_durable(struct put_work *work)
 	}
 }
 
+/* Copies and publishes the items [from, to) of a batch that have a slot. */
+static void put_copies(struct put_work *work, size_t from, size_t to)
+{
+	pthread_mutex_unlock(&work->store->lock);
+	for (size_t i = from; i < to; i++)
+		if (work->step[i] == PUT_COPY)
+			put_copy(work, i);
+	pthread_mutex_lock(&work->store->lock);
+	for (size_t i = from; i < to; i++)
+		if (work->step[i] == PUT_COPY)
+			put_publish(work, i);
+}
+
 static void put_batch(struct put_work *work)
 {
 	cairn *store = work->store;
@@ -562,17 +609,16 @@ static void put_batch(struct put_work *work)
 		work->step[i] = PUT_DONE;
 		work->write[i] = 0;
 		work->skip[i] = 0;
+		/* What is published can be refused (policy: newcomers may be worth less than what is there) before all of the
+		 * batch has pushed others out. */
+		if (i - copied == PUT_STEP) {
+			put_copies(work, copied, i);
+			copied = i;
+		}
 		int32_t status = put_begin(work, i);
 		if (status == CAIRN_E_BUSY && copied < i) {
 			/* Our own copies stand in the way: finish them, then this one again. */
-			pthread_mutex_unlock(&store->lock);
-			for (size_t j = copied; j < i; j++)
-				if (work->step[j] == PUT_COPY)
-					put_copy(work, j);
-			pthread_mutex_lock(&store->lock);
-			for (size_t j = copied; j < i; j++)
-				if (work->step[j] == PUT_COPY)
-					put_publish(work, j);
+			put_copies(work, copied, i);
 			copied = i;
 			status = put_begin(work, i);
 		}
@@ -584,14 +630,7 @@ static void put_batch(struct put_work *work)
 		if (work->call->durability == CAIRN_DURABLE_FLASH && store_has_flash(store))
 			existing_down(work, i);
 	}
-	pthread_mutex_unlock(&store->lock);
-	for (size_t i = copied; i < work->n; i++)
-		if (work->step[i] == PUT_COPY)
-			put_copy(work, i);
-	pthread_mutex_lock(&store->lock);
-	for (size_t i = copied; i < work->n; i++)
-		if (work->step[i] == PUT_COPY)
-			put_publish(work, i);
+	put_copies(work, copied, work->n);
 	if (work->call->durability == CAIRN_DURABLE_FLASH)
 		put_durable(work);
 	writes_abandon(work);

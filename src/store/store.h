@@ -21,7 +21,9 @@
 #include "fmt/key.h"
 #include "fmt/manifest.h"
 #include "io/io.h"
+#include "policy/admit.h"
 #include "policy/evict.h"
+#include "policy/watch.h"
 #include "store/catalog.h"
 #include "tier/flash.h"
 #include "tier/memory.h"
@@ -120,6 +122,13 @@ struct cairn {
 	uint64_t next_birth;
 	uint64_t tick;            /* recency clock; the catalog keeps its low 16 bits */
 	uint64_t tick_bytes, tick_step;
+	struct watch watch;       /* what the index has learned */
+	struct watch_cell *watch_cells;
+	struct admit_budget write_budget; /* of flash; rate 0: none */
+	struct admit admit;       /* which chains are in flash within it */
+	uint32_t down_last;       /* down.c: the part that was judged last, with its birth, and what its chain's root is */
+	uint32_t down_returned;
+	uint64_t down_birth, down_root;
 	uint64_t dirty_bytes, dirty_max;
 	uint64_t leased_bytes;
 	uint32_t sweep_at;        /* cursor of the orphan sweep */
@@ -176,6 +185,10 @@ void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind,
 void entry_tick(cairn *store, uint64_t bytes);
 /* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
 void entry_touch(cairn *store, uint32_t entry, int used);
+/* Counts a use of an entry, and the index learns from it: once for each request, however many calls serve it. */
+void entry_count(cairn *store, uint32_t entry);
+/* Of a new entry: its first use, on top of what is remembered of it. */
+void entry_count_first(cairn *store, uint32_t entry);
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);
 void entry_flash_clear(cairn *store, uint32_t entry, uint32_t reason);
 void entry_flash_move(cairn *store, uint32_t entry, uint32_t page);
@@ -190,14 +203,21 @@ void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason);
 void entry_remove(cairn *store, uint32_t entry, uint32_t reason);
 /* Lets go of one ref of a slot. */
 void slot_release(cairn *store, uint32_t slot);
-/* Room in memory for a part of this tenant, evicting; 0: none now. */
-uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length);
+/* Now, as policy/watch.h counts time; memory is told. */
+uint32_t watch_now(cairn *store);
+/* Room in memory for a part of this tenant, evicting; 0: none now. older_than: evict only what was last used before
+ * that time (watch_now); NULL: anything. */
+uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_t *older_than);
 /* Whether a match holds it, or another part of its block that would go with it. */
 int entry_held(cairn *store, uint32_t entry);
 /* A new catalog entry, evicting where the catalog is full; 0: full. */
 uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], uint32_t part);
-/* Recency of a slot that became READY: behind its parent's where that is in memory. */
+/* Recency of a slot that became READY: behind its parent's where that is in memory, and in the same list. */
 void slot_recent(cairn *store, uint32_t slot);
+/* Used now: youngest of its list. The list is that of its entry's class, or of what is closed. */
+void slot_touch(cairn *store, uint32_t slot);
+/* Whether a slot with refs 0 may not be evicted now: memory_policy. */
+int slot_held(void *arg, uint32_t slot);
 /* Some entries of the sweep that removes chains without a head. Returns whether there is more to do. */
 int entry_sweep(cairn *store);
 void entry_verify(cairn *store); /* accounts against the catalog (tests, simulation) */
@@ -218,6 +238,9 @@ struct store_call {
 int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
 long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
                const struct store_call *call);
+/* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
+ * since `since` (watch_now). 0: not now. */
+int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);
 /* Brings the parts of a chain into memory without waiting. */
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
 /* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in
@@ -231,6 +254,18 @@ void buffers_fence(const struct cairn_item *item);
 void buffers_zero(const struct cairn_item *item);
 void *buffer_address(const struct cairn_buf *buf);
 
+/* Queues the write of a READY slot that is not dirty. `result` is written when it is done, while the caller waits for
+ * it (NULL: nobody does). May wait for a request, without the lock. 0 or an error. */
+int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, const uint8_t key[32], uint32_t group,
+                const struct store_call *call, int32_t *result);
+
+/* ---- down.c ------------------------------------------------------------------------------------------------------ */
+int down_budgeted(const cairn *store); /* parts go to flash when they leave memory, and not when they are put */
+/* Writes a part and all before it in its chain that are in memory alone. 0, or BUSY: too many requests in flight. */
+int down_chain(cairn *store, uint32_t entry, const struct store_call *call);
+/* Judges what a tenant's memory gives up next, and writes what is in. now: also where memory is not full yet. */
+void down_ahead(cairn *store, uint32_t tenant, int now);
+
 /* ---- session.c --------------------------------------------------------------------------------------------------- */
 int session_load(cairn *store, const struct ledger_record *record); /* at open, and after each save */
 /* Forgets the sessions of a tenant, or of a space (the other is NULL). */
@@ -241,6 +276,8 @@ void session_mark_kept(cairn *store); /* after recovery */
 
 /* ---- match.c ----------------------------------------------------------------------------------------------------- */
 void match_expire(cairn *store);
+/* A part was asked for that lies in flash: reads on along the run of an open match that covers it. */
+void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry);
 
 struct cairn_region {
 	uint8_t *address;

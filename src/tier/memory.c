@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory tier: extents, the runs of pages in them, the slots that name the runs, and a recency list per tenant.
+ * The memory tier: extents, the runs of pages in them, and the slots that name the runs. Recency lists: recent.c.
  *
  * A part over 32 KiB takes a run of whole pages, found in its extent's bitmap by next fit with wrap. A smaller one
  * takes 1, 2, 4 or 8 cells in a page that it shares with parts of its tenant and class. A tenant that has no room
@@ -12,7 +12,7 @@
  * Invariant: `owner` names each taken run once, at its first cell; the bitmap has a bit for each page in which an owned
  * cell lies, and for no other. A page is in a partial list if it is shared, has a free cell, and is not in drain.
  */
-#include "tier/memory.h"
+#include "tier/memory_in.h"
 
 #include <errno.h>
 #include <string.h>
@@ -32,58 +32,14 @@
 #define CELLS_IN_PAGE (MEMORY_PAGE / MEMORY_CELL)
 #define CELLS_ALL 0xffffu /* mask of a full shared page */
 #define SHARED_MAX (MEMORY_PAGE / 2) /* longest part that shares a page */
-#define CLASSES 4u /* 1, 2, 4, 8 cells */
+#define CLASSES MEMORY_CLASSES
 #define NOBODY UINT32_MAX
-/* Steps that memory_victim takes over parts in use: about a millisecond. */
-#define VICTIM_STEPS 16384u
 
 enum page_kind {
 	PAGE_FREE = 0,
 	PAGE_RUN = 1,  /* first page of a run */
 	PAGE_TAIL = 2, /* further page of a run */
 	PAGE_SHARED = 3,
-};
-
-/* Pages and cells are counted over all extents. */
-struct memory_page {
-	uint32_t next, prev; /* partial list: page + 1; 0: none */
-	uint16_t cells;      /* SHARED: mask of taken cells */
-	uint8_t kind;        /* enum page_kind */
-	uint8_t class;       /* SHARED: log2 of the cells that a part takes */
-};
-
-struct memory_extent {
-	uint8_t *base;
-	uint64_t *bits;     /* a bit a page: taken; those past the end are set */
-	int fd;
-	uint32_t tenant;    /* NOBODY: never had one, its bytes are zeros */
-	uint32_t used;      /* pages */
-	uint32_t next;      /* page at which the next search starts */
-	uint32_t hopeless;  /* no run of as many pages or more is free; UINT32_MAX: unknown */
-};
-
-struct memory_tenant {
-	uint32_t newest, oldest;   /* recency list; 0: empty */
-	uint32_t partial[CLASSES]; /* pages with free cells: page + 1 */
-	uint32_t extents, slots;   /* numbers of */
-	uint32_t current;          /* extent to search first */
-};
-
-struct memory {
-	struct memory_slot *slots; /* by slot number; [0] is not used */
-	struct memory_page *pages;
-	uint32_t *owner;           /* by cell: the slot whose run begins there, or 0 */
-	struct memory_extent *extents;
-	uint64_t *bits;
-	uint64_t extent_bytes, used_bytes;
-	uint32_t nextents, extent_pages, words; /* words: of an extent's bitmap */
-	uint32_t nslots, fresh, free_slots, used_slots; /* fresh: highest slot ever used; free_slots: a list by `older` */
-	uint32_t empty;            /* extents without a used page */
-	uint32_t drain;            /* extent in drain + 1; 0: none */
-	void (*gone)(void *arg, const void *address); /* NULL: nobody asks */
-	void *gone_arg;
-	uint32_t drain_cell;       /* where the search for its next victim goes on, a cell of the extent */
-	struct memory_tenant tenants[MEMORY_TENANTS_MAX];
 };
 
 /* ---- extents ---------------------------------------------------------------------------------------------------- */
@@ -307,7 +263,7 @@ static uint32_t drain_next(struct memory *memory)
 				break;
 			memory->drain_cell = cell + 1;
 			uint32_t slot = memory->owner[start + cell];
-			if (memory->slots[slot].state == MEMORY_READY && !memory->slots[slot].refs)
+			if (memory->slots[slot].state == MEMORY_READY && !recent_busy(memory, slot))
 				return slot;
 		}
 		memory->drain_cell = 0;
@@ -517,98 +473,7 @@ uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length)
 	return slot;
 }
 
-/* ---- recency and free ------------------------------------------------------------------------------------------- */
-
-static int recency_has(const struct memory *memory, uint32_t slot)
-{
-	const struct memory_slot *s = &memory->slots[slot];
-	return s->newer || s->older || memory->tenants[s->tenant].newest == slot;
-}
-
-static void recency_remove(struct memory *memory, uint32_t slot)
-{
-	struct memory_slot *s = &memory->slots[slot];
-	struct memory_tenant *t = &memory->tenants[s->tenant];
-	if (s->newer)
-		memory->slots[s->newer].older = s->older;
-	else
-		t->newest = s->older;
-	if (s->older)
-		memory->slots[s->older].newer = s->newer;
-	else
-		t->oldest = s->newer;
-	s->newer = s->older = 0;
-}
-
-void memory_touch(struct memory *memory, uint32_t slot)
-{
-	struct memory_slot *s = memory_slot(memory, slot);
-	struct memory_tenant *t = &memory->tenants[s->tenant];
-	check(s->state == MEMORY_READY);
-	if (t->newest == slot)
-		return;
-	if (recency_has(memory, slot))
-		recency_remove(memory, slot);
-	s->older = t->newest;
-	if (t->newest)
-		memory->slots[t->newest].newer = slot;
-	else
-		t->oldest = slot;
-	t->newest = slot;
-}
-
-void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead)
-{
-	struct memory_slot *s = memory_slot(memory, slot), *a = memory_slot(memory, ahead);
-	struct memory_tenant *t = &memory->tenants[s->tenant];
-	check(s->state == MEMORY_READY && a->state == MEMORY_READY && a->tenant == s->tenant && slot != ahead);
-	check(recency_has(memory, ahead));
-	if (recency_has(memory, slot))
-		recency_remove(memory, slot);
-	s->newer = ahead;
-	s->older = a->older;
-	if (a->older)
-		memory->slots[a->older].newer = slot;
-	else
-		t->oldest = slot;
-	a->older = slot;
-}
-
-void memory_age(struct memory *memory, uint32_t slot)
-{
-	struct memory_slot *s = memory_slot(memory, slot);
-	struct memory_tenant *t = &memory->tenants[s->tenant];
-	check(s->state == MEMORY_READY);
-	if (t->oldest == slot)
-		return;
-	if (recency_has(memory, slot))
-		recency_remove(memory, slot);
-	s->newer = t->oldest;
-	if (t->oldest)
-		memory->slots[t->oldest].older = slot;
-	else
-		t->newest = slot;
-	t->oldest = slot;
-}
-
-uint32_t memory_victim(struct memory *memory, uint32_t tenant)
-{
-	check(tenant < MEMORY_TENANTS_MAX);
-	const struct memory_tenant *t = &memory->tenants[tenant];
-	uint32_t first = 0; /* the first one moved: met again, a whole lap was in use */
-	for (uint32_t steps = 0; steps < VICTIM_STEPS; steps++) {
-		uint32_t slot = t->oldest;
-		if (!slot || slot == first)
-			return 0;
-		check(memory->slots[slot].state == MEMORY_READY);
-		if (!memory->slots[slot].refs)
-			return slot;
-		memory_touch(memory, slot);
-		if (!first)
-			first = slot;
-	}
-	return 0;
-}
+/* ---- free ------------------------------------------------------------------------------------------------------- */
 
 uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant)
 {
@@ -668,8 +533,8 @@ void memory_free(struct memory *memory, uint32_t slot)
 {
 	struct memory_slot *s = memory_slot(memory, slot);
 	check(s->refs <= 1);
-	if (recency_has(memory, slot))
-		recency_remove(memory, slot);
+	if (recent_has(memory, slot))
+		recent_remove(memory, slot);
 	uint32_t cells = cells_of(s->length);
 	check(memory->owner[s->cell] == slot);
 	room_put(memory, s->cell, cells, s->tenant);
@@ -803,19 +668,13 @@ static uint32_t check_extent(const struct memory *memory, uint32_t index, uint64
 static uint32_t check_tenant(const struct memory *memory, uint32_t tenant)
 {
 	const struct memory_tenant *t = &memory->tenants[tenant];
-	uint32_t listed = 0, slots = 0, ready = 0, extents = 0, partial = 0;
-	for (uint32_t slot = t->newest, newer = 0; slot; newer = slot, slot = memory->slots[slot].older) {
-		const struct memory_slot *s = &memory->slots[slot];
-		check(s->newer == newer && s->state == MEMORY_READY && s->tenant == tenant && ++listed <= t->slots);
-		check(s->older || t->oldest == slot);
-	}
-	check(t->newest || !t->oldest);
+	uint32_t listed = recent_check(memory, tenant), slots = 0, ready = 0, extents = 0, partial = 0;
 	for (uint32_t slot = 1; slot <= memory->fresh; slot++) {
 		const struct memory_slot *s = &memory->slots[slot];
 		if (s->state == MEMORY_UNUSED || s->tenant != tenant)
 			continue;
 		slots++;
-		ready += (uint32_t)recency_has(memory, slot);
+		ready += (uint32_t)recent_has(memory, slot);
 	}
 	check(slots == t->slots && ready == listed);
 	for (uint32_t i = 0; i < memory->nextents; i++)
@@ -844,7 +703,7 @@ void memory_check(const struct memory *memory)
 	check(memory->drain <= memory->nextents && (!memory->drain || memory->extents[memory->drain - 1].used));
 	for (uint32_t i = 0; i < MEMORY_TENANTS_MAX; i++) {
 		const struct memory_tenant *t = &memory->tenants[i];
-		if (t->slots || t->extents || t->newest || t->oldest)
+		if (t->slots || t->extents || recent_check(memory, i))
 			listed += check_tenant(memory, i);
 		else
 			check(!t->partial[0] && !t->partial[1] && !t->partial[2] && !t->partial[3]);

@@ -6,7 +6,7 @@
  *
  * Threads: everything here is called under the store's lock, except that the bytes of a slot are read and written by
  * its holders (refs > 0) outside of it. Memory: all taken at open; nothing is allocated later.
- * Invariant: a slot is freed only with refs 0; a slot in a recency list is READY.
+ * Invariant: a slot is freed only with refs 0; a slot in a recency list (recent.c) is READY.
  */
 #ifndef CAIRN_TIER_MEMORY_H
 #define CAIRN_TIER_MEMORY_H
@@ -14,9 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "policy/index.h"
+
 #define MEMORY_PAGE 65536u
 #define MEMORY_CELL 4096u
 #define MEMORY_TENANTS_MAX 64u
+#define MEMORY_CLOSED INDEX_CLASSES /* the list of what will not return; those before it are of the index's classes */
+#define MEMORY_LEAVING (INDEX_CLASSES + 1) /* of what goes before all others: its owner is ready for that */
+#define MEMORY_LISTS (INDEX_CLASSES + 2)
 
 enum memory_state {
 	MEMORY_UNUSED = 0,
@@ -38,8 +43,18 @@ struct memory_slot {
 	int16_t error;         /* FAILED: the status for those who wait */
 	uint8_t dirty;         /* 1: on its way to flash */
 	uint8_t leased;        /* leases on it, 255 at most */
+	uint32_t used;         /* last use, as policy/watch.h counts time; of those used together the same */
+	uint8_t list;          /* which recency list it is in, where it is in one */
+	uint8_t reserved[3];
 };
-_Static_assert(sizeof(struct memory_slot) == 56, "a memory-only part costs this and a catalog entry");
+_Static_assert(sizeof(struct memory_slot) == 64, "a memory-only part costs this and a catalog entry");
+
+/* How victims are chosen. */
+struct memory_policy {
+	const struct index_table *table;         /* NULL: the oldest of all lists goes */
+	int (*held)(void *arg, uint32_t slot);   /* whether a slot with refs 0 may not go now; NULL: none is held */
+	void *arg;
+};
 
 struct memory;
 
@@ -51,9 +66,13 @@ void memory_close(struct memory *memory);
 /* Room for `length` bytes for a tenant: a slot number > 0, FILLING, refs 1; or 0: no room without eviction. May give an
  * unassigned extent to the tenant. */
 uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length);
-/* The slot to evict next for this tenant: the oldest READY with refs 0, or 0. Those in use that it meets on the way go
- * to the young end. The caller removes it from the catalog and frees it, then tries again. */
+/* The slot to evict next for this tenant, or 0: of those that are leaving, else the longest closed one, else that of
+ * least index among each list's oldest and the tail of its newest request (policy/index.h). Those in use that it meets
+ * at an old end go to the young one. The caller removes it from the catalog and frees it, then tries again. */
 uint32_t memory_victim(struct memory *memory, uint32_t tenant);
+/* The same, but none of those that are in the list MEMORY_LEAVING already; and bytes of the parts in that. */
+uint32_t memory_next(struct memory *memory, uint32_t tenant);
+uint64_t memory_leaving(const struct memory *memory, uint32_t tenant);
 /* When a tenant has no victim left: one slot of the tenant that is furthest over its fair share, so that its extent
  * drains and changes hands; 0: none. memory_take moves an extent that became empty. */
 uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant);
@@ -66,13 +85,15 @@ struct memory_slot *memory_slot(struct memory *memory, uint32_t slot);
 void *memory_address(struct memory *memory, uint32_t slot);
 /* The memfd behind a slot and the offset in it. */
 void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint64_t *ret_offset);
-/* Youngest end of the tenant's recency list (READY only); again: moves it there. */
-void memory_touch(struct memory *memory, uint32_t slot);
-/* Just behind (older than) `ahead`, which is READY and of the same tenant. */
+/* What memory_victim goes by from now on. The table stays the caller's. */
+void memory_policy(struct memory *memory, const struct memory_policy *policy);
+/* The time of the uses that follow. */
+void memory_time(struct memory *memory, uint32_t now);
+/* Used now: to the youngest end of a list of its tenant (READY only). What is used at one time in one list counts as
+ * one request: touch its tail first. */
+void memory_touch(struct memory *memory, uint32_t slot, uint32_t list);
+/* Just behind (older than) `ahead`, in its list and as if used with it; `ahead` is in a list of the same tenant. */
 void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead);
-/* Oldest end: goes next (hint close). */
-void memory_age(struct memory *memory, uint32_t slot);
-
 /* The extents, by number: their address and length; NULL: there are no more. */
 void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length);
 /* `gone` is called, under the store's lock, before an extent's address is given up while the memory is open. */

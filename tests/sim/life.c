@@ -62,6 +62,8 @@ void life_start(struct run *run)
 	config->ntenants = 1 + pick(run, 3);
 	config->part_bytes = percent(run, 15) ? 400000 : percent(run, 30) ? 16384 : 100000;
 	config->free_floor_bytes = 1 << 20;
+	/* Not drawn, so that seeds stay what they were: one in four has a budget, tight or wide. */
+	config->write_bytes_day = run->seed % 4 == 3 ? 1ull << (30 + run->seed / 4 % 16) : 0;
 	draw_faults(run, config);
 	for (uint32_t s = 0; s < SESSIONS; s++) {
 		run->sessions[s].tenant = (uint8_t)(s % config->ntenants);
@@ -75,11 +77,13 @@ void life_start(struct run *run)
 		space->block_bytes = percent(run, 40) ? 1 + pick(run, config->part_bytes) : 0;
 	}
 	run_note(run,
-	         "%u devices (%u MiB ...), memory %u MiB, catalog %u, %u spaces, parts of %u bytes, crashes %u%%%s%s%s%s%s",
+	         "%u devices (%u MiB ...), memory %u MiB, catalog %u, %u spaces, parts of %u bytes, crashes %u%%%s%s%s%s"
+	         "%s%s",
 	         config->ndevices, (unsigned)(config->budget_bytes[0] >> 20), (unsigned)(config->memory_bytes >> 20),
 	         (unsigned)(config->catalog_bytes / 62), config->nspaces, config->part_bytes, config->crashes,
 	         config->faults ? ", I/O errors" : "", config->full ? ", full disks" : "", config->damage ? ", damage" : "",
-	         config->chaos ? ", chaos" : "", config->away ? ", devices leave" : "");
+	         config->chaos ? ", chaos" : "", config->away ? ", devices leave" : "",
+	         config->write_bytes_day ? ", a write budget" : "");
 }
 
 static void space_describe(struct run *run, uint32_t index)
@@ -156,6 +160,7 @@ void life_open(struct run *run, uint32_t flags)
 	    .size = sizeof(options), .flags = CAIRN_OPEN_CREATE | flags, .memory_bytes = config->memory_bytes,
 	    .catalog_bytes = config->catalog_bytes, .flash = flash, .nflash = config->ndevices,
 	    .free_floor_bytes = config->free_floor_bytes, .segment_bytes = 1 << 20, .pin_share_percent = 30 + pick(run, 40),
+	    .flash_write_bytes_day = config->write_bytes_day,
 	};
 	int faulty = run->tally && run->step && percent(run, 30);
 	int crashing = run->step && config->crashes && !faulty && percent(run, 15);

@@ -103,6 +103,7 @@ struct config {
 	uint32_t ndevices;
 	uint64_t budget_bytes[DEVICES];
 	uint64_t memory_bytes, catalog_bytes, free_floor_bytes;
+	uint64_t write_bytes_day; /* to flash; 0: no limit */
 	uint32_t nspaces, ntenants, commit_ms;
 	uint32_t part_bytes;    /* ordinary parts have at most so many */
 	uint32_t crashes;       /* percent of the life operations that are crashes */

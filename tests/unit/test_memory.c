@@ -52,7 +52,7 @@ static uint32_t take_ready(struct memory *memory, uint32_t tenant, uint32_t leng
 	assert_int_equal(s->length, length);
 	s->state = MEMORY_READY;
 	s->refs = 0;
-	memory_touch(memory, slot);
+	memory_touch(memory, slot, 0);
 	return slot;
 }
 
@@ -93,8 +93,8 @@ struct model {
 	struct memory *memory;
 	struct part parts[PARTS_MAX];
 	uint32_t nparts;
-	uint32_t order[TENANTS][PARTS_MAX]; /* slots, oldest first */
-	uint32_t norder[TENANTS];
+	uint32_t order[2][TENANTS][PARTS_MAX]; /* slots, oldest first; [1]: of what is closed, which goes first */
+	uint32_t norder[2][TENANTS];
 	uint32_t cells[CELLS];              /* slot that lies there, or 0 */
 	uint64_t used_bytes;
 };
@@ -140,35 +140,32 @@ static void assert_filled(struct model *model, const struct part *part)
 
 static void order_remove(struct model *model, uint32_t tenant, uint32_t slot)
 {
-	uint32_t *order = model->order[tenant], n = model->norder[tenant], i = 0;
-	while (i < n && order[i] != slot)
-		i++;
-	if (i == n)
-		return;
-	memmove(order + i, order + i + 1, (n - i - 1) * sizeof *order);
-	model->norder[tenant]--;
+	for (int closed = 0; closed < 2; closed++) {
+		uint32_t *order = model->order[closed][tenant], n = model->norder[closed][tenant], i = 0;
+		while (i < n && order[i] != slot)
+			i++;
+		if (i == n)
+			continue;
+		memmove(order + i, order + i + 1, (n - i - 1) * sizeof *order);
+		model->norder[closed][tenant]--;
+	}
 }
 
-static void order_add(struct model *model, uint32_t tenant, uint32_t slot, int young)
+static void order_add(struct model *model, uint32_t tenant, uint32_t slot, int closed)
 {
 	order_remove(model, tenant, slot);
-	uint32_t *order = model->order[tenant], n = model->norder[tenant]++;
-	if (young) {
-		order[n] = slot;
-		return;
-	}
-	memmove(order + 1, order, n * sizeof *order);
-	order[0] = slot;
+	model->order[closed][tenant][model->norder[closed][tenant]++] = slot;
 }
 
 static uint32_t order_victim(struct model *model, uint32_t tenant)
 {
-	for (uint32_t n = model->norder[tenant]; n; n--) {
-		uint32_t slot = model->order[tenant][0];
-		if (!memory_slot(model->memory, slot)->refs)
-			return slot;
-		order_add(model, tenant, slot, 1);
-	}
+	for (int closed = 2; closed-- > 0;)
+		for (uint32_t n = model->norder[closed][tenant]; n; n--) {
+			uint32_t slot = model->order[closed][tenant][0];
+			if (!memory_slot(model->memory, slot)->refs)
+				return slot;
+			order_add(model, tenant, slot, closed);
+		}
 	return 0;
 }
 
@@ -207,8 +204,8 @@ static void model_take(struct model *model)
 		struct memory_slot *s = memory_slot(model->memory, part->slot);
 		s->state = MEMORY_READY;
 		s->refs = (uint16_t)random_below(&model->random, 2);
-		memory_touch(model->memory, part->slot);
-		order_add(model, part->tenant, part->slot, 1);
+		memory_touch(model->memory, part->slot, 0);
+		order_add(model, part->tenant, part->slot, 0);
 		part->listed = 1;
 	}
 }
@@ -271,10 +268,10 @@ static void model_step(struct model *model, uint64_t takes)
 		model_elsewhere(model, (uint32_t)random_below(&model->random, TENANTS));
 	} else if (part->listed && what < 15) {
 		if (what < 14)
-			memory_touch(model->memory, part->slot);
+			memory_touch(model->memory, part->slot, 0);
 		else
-			memory_age(model->memory, part->slot);
-		order_add(model, part->tenant, part->slot, what < 14);
+			memory_touch(model->memory, part->slot, MEMORY_CLOSED);
+		order_add(model, part->tenant, part->slot, what >= 14);
 	} else if (part->listed) {
 		memory_slot(model->memory, part->slot)->refs ^= 1;
 	}
@@ -502,15 +499,15 @@ static void test_memory__victim_is_the_oldest_when_not_in_use(void **state)
 	memory_slot(memory, slot[0])->refs = 1;
 	assert_int_equal(memory_victim(memory, 0), slot[1]);
 	memory_slot(memory, slot[0])->refs = 0; /* went to the young end when met */
-	memory_touch(memory, slot[1]);
+	memory_touch(memory, slot[1], 0);
 	assert_int_equal(memory_victim(memory, 0), slot[2]);
-	memory_age(memory, slot[3]);
+	memory_touch(memory, slot[3], MEMORY_CLOSED);
 	assert_int_equal(memory_victim(memory, 0), slot[3]);
 	uint32_t other = memory_take(memory, 1, 100); /* into an empty list, from its old end */
 	memory_slot(memory, other)->state = MEMORY_READY;
 	memory_slot(memory, other)->refs = 0;
-	memory_age(memory, other);
-	memory_age(memory, other);
+	memory_touch(memory, other, MEMORY_CLOSED);
+	memory_touch(memory, other, MEMORY_CLOSED);
 	assert_int_equal(memory_victim(memory, 1), other);
 	for (int i = 0; i < 4; i++)
 		memory_slot(memory, slot[i])->refs = 1;

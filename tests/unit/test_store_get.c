@@ -228,7 +228,8 @@ static void test_store_get__misses_when_block_is_not_whole(void **state)
 	cairn_space *space = space_named(store, NULL, "m");
 	cairn_key key = key_at(1, 0);
 	pthread_mutex_lock(&store->lock);
-	uint32_t slot = slot_take(store, space->tenant, LENGTH), entry = entry_insert(store, space->number, key.bytes, 0);
+	uint32_t slot = slot_take(store, space->tenant, LENGTH, NULL);
+	uint32_t entry = entry_insert(store, space->number, key.bytes, 0);
 	struct memory_slot *s = memory_slot(store->memory, slot);
 	s->entry = entry;
 	memcpy(s->key_rest, key.bytes + 16, 16);

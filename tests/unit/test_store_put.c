@@ -482,10 +482,12 @@ static void test_store_put__drops_block_when_required_part_is_evicted(void **sta
 	}; /* 2 MiB extents hold 4 each */
 	struct put_one put = {.key = key_at(1, 0), .length = LENGTH, .durability = CAIRN_DURABLE_FLASH};
 	assert_int_equal(put_item(store, space, &put).status, CAIRN_OK);
+	sim_advance(world.sim, 1000000000ull); /* the first part is older, and goes first */
 	struct put_one rest = {
 		.key = key_at(1, 0), .part = 1, .length = LENGTH, .flags = CAIRN_ITEM_TAIL}; /* memory only */
 	assert_int_equal(put_item(store, space, &rest).status, CAIRN_OK);
 	cairn_space *other = space_named(store, NULL, "other");
+	sim_advance(world.sim, 1000000000ull);
 	for (uint32_t i = 0; i < SLOTS - 1; i++) { /* the last one evicts the first part's copy in memory */
 		cairn_key key = key_at(2, i);
 		put_good(store, other, &key, NULL, LENGTH, CAIRN_DURABLE_FLASH);

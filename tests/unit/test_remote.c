@@ -677,6 +677,53 @@ static void test_remote__stays_when_clients_lie(void **state)
 	done(&served);
 }
 
+/* Offsets beyond the staging memory, and a number that was given back and is another lease's by now. */
+static void test_remote__takes_no_place_nor_number_that_is_not_the_clients(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	put_chain(store, space, 1, 0, 2, LENGTH, 0);
+	int error;
+	struct remote_reply reply;
+	struct wire_request *request = calloc(1, sizeof *request);
+	struct remote_link *link = remote_link_take(store->remote, &error);
+	assert_non_null(link);
+	assert_int_equal(remote_stage_fit(store->remote, link, 1000), 0);
+	static const uint64_t wrong[][2] = {{4u << 20, 1}, {UINT64_MAX, 2}, {0, (4u << 20) + 1}, {(4u << 20) - 10, 11}};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		for (uint32_t type = WIRE_PUT; type <= WIRE_GET; type++) {
+			memset(request, 0, sizeof *request);
+			request->type = type;
+			assert_int_equal(remote_space_number(store->remote, link, space, &request->u.batch.space), 0);
+			request->u.batch.nitems = 1;
+			request->u.batch.items[0].key = key_at(1, 0);
+			request->u.batch.items[0].offset = wrong[i][0];
+			request->u.batch.items[0].length = wrong[i][1];
+			assert_int_equal(remote_call(store->remote, link, request, 0, &reply), 0);
+			assert_int_equal(reply.head.result, CAIRN_E_INVAL);
+		}
+	}
+	remote_link_drop(store->remote, link, 0);
+	free(request);
+	struct cairn_item item = {.key = key_at(1, 0)};
+	struct cairn_call call = {.size = sizeof call};
+	struct cairn_lease_info info;
+	uint64_t first, second;
+	assert_int_equal(remote_lease_take(store, space, &item, &call, &info, &first), 0);
+	remote_lease_release(store, first);
+	assert_int_equal(remote_lease_take(store, space, &item, &call, &info, &second), 0);
+	assert_true(first != second);
+	remote_lease_release(store, first);
+	assert_int_equal(stat_of(store).leased_bytes, LENGTH);
+	remote_lease_release(store, second);
+	assert_int_equal(stat_of(store).leased_bytes, 0);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
 /* Staging memory that could shrink under the daemon's hands, or is smaller than said, is not taken. */
 static void test_remote__refuses_staging_memory_that_could_shrink(void **state)
 {
@@ -726,6 +773,7 @@ int main(void)
 		cmocka_unit_test(test_remote__goes_on_when_daemon_is_another),
 		cmocka_unit_test(test_remote__serves_many_at_once),
 		cmocka_unit_test(test_remote__stays_when_clients_lie),
+		cmocka_unit_test(test_remote__takes_no_place_nor_number_that_is_not_the_clients),
 		cmocka_unit_test(test_remote__refuses_staging_memory_that_could_shrink),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ static void test_wire__request_is_refused_when_counts_are_too_large(void **state
 	memset(bytes, 0, sizeof(bytes));
 	bytes_set32(bytes + 4, 1);
 	bytes_set64(bytes + 20, UINT64_MAX / 32 + 2); /* keys: times 32 it is a small number */
-	assert_int_equal(wire_request_decode(WIRE_MATCH, bytes, sizeof(bytes), &again), -1);
+	assert_int_equal(wire_request_decode(WIRE_MATCH, bytes, 28 + 32, &again), -1);
 	memset(bytes, 0, sizeof(bytes));
 	bytes_set32(bytes, UINT32_MAX / 8 + 2);
 	assert_int_equal(wire_request_decode(WIRE_RELEASE, bytes, sizeof(bytes), &again), -1);

@@ -343,11 +343,11 @@ const struct verb verb_bench = {
 	.operands = "[STORE] [NAME...]",
 	.summary = "measures this machine's store beside its limits",
 	.text = "Measures what a store does on this machine, each figure beside its limit in the same run: fio for flash, "
-            "memcpy "
+			"memcpy "
 			"for memory, a time for the rest. STORE is an empty directory on the disk to measure, or one to be made; "
-            "without "
+			"without "
 			"it, a directory is made in $TMPDIR, or here. All is removed at the end. NAME is a figure, or the first "
-            "words of "
+			"words of "
 			"several (\"flash\"); without it, all are measured."
 			"\vExamples:\n"
 			"  cairn bench --quick\n"

@@ -131,7 +131,7 @@ int bench_store(struct bench *bench, const char *name, const struct bench_plan *
 enum {
 	PUMP_BATCH = 8,
 	PUMP_SLOTS = 4,
-	PUMP_CHAIN = 32 /* parts of a chain */
+	PUMP_CHAIN = PUMP_BATCH /* parts of a chain: in one batch, so in order */
 };
 struct bench_pump {
 	cairn *store;

@@ -16,7 +16,6 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-#define FLASH_MEMORY_BYTES ((uint64_t)256 << 20)
 enum {
 	FLASH_AHEAD = 16,
 	FLASH_DEPTHS = 4,
@@ -33,6 +32,7 @@ static const struct bench_figure flash_figures[] = {
 };
 
 struct flash_work {
+	uint64_t memory_bytes;
 	cairn *store;
 	cairn_space *space;
 	struct bench_pump pump;
@@ -44,6 +44,11 @@ struct flash_work {
 	int failed; /* the writer thread did */
 	volatile int stop;
 };
+
+static uint64_t flash_memory(const struct bench *bench)
+{
+	return bench->size / 4 < (uint64_t)256 << 20 ? bench->size / 4 : (uint64_t)256 << 20;
+}
 
 static uint64_t flash_disk(const struct bench *bench)
 {
@@ -79,10 +84,11 @@ static int flash_start(struct bench *bench)
 {
 	struct flash_work *work = bench->work = calloc(1, sizeof *work);
 	/* Twice the figure's data, of which most can be read back however the rest is evicted. */
-	struct bench_plan plan = {.flash_bytes = bench->size * 2, .memory_bytes = FLASH_MEMORY_BYTES};
+	struct bench_plan plan = {.flash_bytes = bench->size * 2, .memory_bytes = flash_memory(bench)};
 
 	if (!work)
 		return say_error("out of memory; free some and try again");
+	work->memory_bytes = flash_memory(bench);
 	work->parts = bench->size / BENCH_PART_BYTES;
 	work->file = bench_path(bench, "flash/flash.cairn");
 	work->twin = bench_path(bench, "twin");
@@ -243,7 +249,7 @@ static int flash_latency(struct bench *bench, struct flash_work *work, double *r
 	for (uint32_t tries = 0; count < FLASH_LATENCIES && tries < 8 * FLASH_LATENCIES && !say_stopped; tries++) {
 		/* The writer moves this on meanwhile; an old value only chooses an older part. */
 		uint64_t newest = __atomic_load_n(&work->pump.next, __ATOMIC_RELAXED), back = work->parts / 2;
-		uint64_t number = newest - FLASH_MEMORY_BYTES / BENCH_PART_BYTES - bench_random(bench) % back;
+		uint64_t number = newest - work->memory_bytes / BENCH_PART_BYTES - bench_random(bench) % back;
 		struct cairn_item item = {0};
 		cairn_lease *lease;
 

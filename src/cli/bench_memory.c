@@ -13,7 +13,8 @@
 
 enum {
 	MEMORY_BATCH = 8,
-	MEMORY_LEASES = 20000
+	MEMORY_LEASES = 20000,
+	MEMORY_SETS = 20
 };
 
 static const struct bench_figure memory_figures[] = {
@@ -125,23 +126,28 @@ static double memory_checked(struct memory_work *work)
 static double memory_lease(struct bench *bench, struct memory_work *work)
 {
 	cairn_key *keys = malloc(MEMORY_LEASES * sizeof *keys);
+	double times[MEMORY_SETS] = {0};
 	int error = !keys;
 
 	for (uint32_t i = 0; i < MEMORY_LEASES && keys; i++)
 		bench_key(bench_random(bench) % work->parts, &keys[i]);
-	double start = bench_now();
-	for (uint32_t i = 0; i < MEMORY_LEASES && !error; i++) {
-		struct cairn_item item = {.key = keys[i]};
-		cairn_lease *lease;
+	for (uint32_t set = 0; set < MEMORY_SETS; set++) {
+		double start = bench_now();
 
-		error = cairn_lease_take(work->store, work->space, &item, NULL, &lease);
-		if (!error)
-			cairn_lease_release(work->store, lease);
+		for (uint32_t i = set * (MEMORY_LEASES / MEMORY_SETS); i < (set + 1) * (MEMORY_LEASES / MEMORY_SETS) && !error;
+		     i++) {
+			struct cairn_item item = {.key = keys[i]};
+			cairn_lease *lease;
+
+			error = cairn_lease_take(work->store, work->space, &item, NULL, &lease);
+			if (!error)
+				cairn_lease_release(work->store, lease);
+		}
+		times[set] = (bench_now() - start) * 1e6 / (MEMORY_LEASES / MEMORY_SETS);
 	}
-	double seconds = bench_now() - start;
 	free(keys);
 	if (!error)
-		return seconds * 1e6 / MEMORY_LEASES;
+		return bench_quantile(times, MEMORY_SETS, 0.5);
 	say_error("a lease failed: %s", cairn_error_text());
 	return 0;
 }

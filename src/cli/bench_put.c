@@ -14,7 +14,11 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-#define PUT_MEMORY_BYTES ((uint64_t)256 << 20)
+/* A small share of the budget: what flash evicted must be gone from memory too when the store is closed. */
+static uint64_t put_memory(const struct bench *bench)
+{
+	return bench->size / 4 < (uint64_t)256 << 20 ? bench->size / 4 : (uint64_t)256 << 20;
+}
 
 static const struct bench_figure put_figures[] = {
 	{"put.sustained", "GB/s", "fio, fdatasync each 16 MiB", "durable puts until the budget has turned over twice", 0,
@@ -54,7 +58,7 @@ static int put_twin(struct put_work *work, uint64_t bytes)
 static int put_start(struct bench *bench)
 {
 	struct put_work *work = bench->work = calloc(1, sizeof *work);
-	struct bench_plan plan = {.flash_bytes = bench->size, .memory_bytes = PUT_MEMORY_BYTES};
+	struct bench_plan plan = {.flash_bytes = bench->size, .memory_bytes = put_memory(bench)};
 
 	if (!work)
 		return say_error("out of memory; free some and try again");
@@ -143,7 +147,7 @@ static int put_finish(struct bench *bench)
 {
 	struct put_work *work = bench->work;
 	struct bench_result *lost = bench_find(bench, "put.sustained.lost");
-	struct bench_plan plan = {.memory_bytes = PUT_MEMORY_BYTES};
+	struct bench_plan plan = {.memory_bytes = put_memory(bench)};
 	uint64_t all = work->pump.next, gone = 0, held = 0, acknowledged = 0;
 
 	bench_step(bench, "reopening and reading all back", 0);

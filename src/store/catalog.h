@@ -77,7 +77,7 @@ struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry);
 /* The entry of a part, ghosts included; 0: none. */
 uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part);
 /* The entry number `guess`, which may be any number at all, if it is part 0 of that key now (ghosts included); else
- * NULL. It saves a look into the buckets: blocks of a chain are often put one after the other, and then stand side by side.
+ * NULL. It saves a look into the buckets: blocks of a chain are often put one after the other, and stand side by side.
  * Asks the processor for the one CATALOG_AHEAD steps on, as its own prefetch ends with each page. */
 #define CATALOG_AHEAD 24u
 const struct catalog_entry *catalog_guess(const struct catalog *catalog, uint32_t guess, uint32_t step, uint32_t space,

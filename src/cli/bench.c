@@ -86,16 +86,21 @@ static void bench_figures(void)
 			bench.results[bench.nresults++].figure = &bench_families[i]->figures[j];
 }
 
-/* Marks the figure of that name, or all whose names go on from it after a dot. Returns how many. */
+/* Marks the figure of that name; if there is none, all whose names go on from it after a dot. Returns how many. */
 static uint32_t bench_choose(const char *name)
 {
 	uint32_t count = 0;
 	size_t length = strlen(name);
+	struct bench_result *exact = bench_find(&bench, name);
 
+	if (exact) {
+		exact->wanted = 1;
+		return 1;
+	}
 	for (uint32_t i = 0; i < bench.nresults; i++) {
 		const char *own = bench.results[i].figure->name;
 
-		if (!strncmp(own, name, length) && (!own[length] || own[length] == '.')) {
+		if (!strncmp(own, name, length) && own[length] == '.') {
 			bench.results[i].wanted = 1;
 			count++;
 		}

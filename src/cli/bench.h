@@ -171,6 +171,8 @@ struct bench_fio {
 };
 /* Runs fio. gb_s: 10^9 bytes a second; cpu_s_gb: CPU seconds for each. 0, or CLI_ERROR after a message. */
 int bench_fio(struct bench *bench, const struct bench_fio *fio, double *ret_gb_s, double *ret_cpu_s_gb);
+/* bench_flash.c: a file for fio, overwritten once, of whole batches. 0, or CLI_ERROR after a message. */
+int bench_twin(const char *path, const uint8_t *bytes, uint64_t length);
 /* Whether there is a fio. */
 int bench_fio_present(void);
 /* GB/s of memcpy by parts of 2 MiB. */

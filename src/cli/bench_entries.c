@@ -228,7 +228,7 @@ static int entries_round_reopen(struct bench *bench, struct entries_work *work, 
 	bench_add(bench, round, "reopen.5m", seconds, 0);
 	/* The remembered keys are an eighth on top; the rest is tables of a size that does not grow. */
 	bench_add(bench, round, "reopen.5m.memory", (entries_rss() - before) / 1e6,
-	          ((double)entries_catalog(work) * 9 / 8 + (32 << 20)) / 1e6);
+	          ((double)entries_catalog(work) * 9 / 8 + (64 << 20)) / 1e6);
 	if (!bench_wants(bench, "reopen.5m.killed"))
 		return 0;
 	error = entries_close(work);

@@ -66,18 +66,20 @@ static void flash_hits(cairn *store, uint64_t *ret_bytes, uint64_t *ret_written)
 	free(stat);
 }
 
-/* A file for fio, overwritten once. */
-static int flash_twin(const char *path, const uint8_t *bytes, uint64_t length, uint64_t step)
+int bench_twin(const char *path, const uint8_t *bytes, uint64_t length)
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), error = fd < 0 || ftruncate(fd, (off_t)length);
+	const uint64_t step = PUMP_BATCH * BENCH_PART_BYTES;
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_DIRECT, 0600), error = fd < 0;
 
 	error = error || posix_fallocate(fd, 0, (off_t)length);
 	for (uint64_t at = 0; at < length && !error && !say_stopped; at += step)
 		error = pwrite(fd, bytes, step, (off_t)at) != (ssize_t)step;
-	error = error || fdatasync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	error = error || fdatasync(fd);
 	if (fd >= 0)
 		close(fd);
-	return error ? say_error("%s can not be made; free some space, or give --size", say_name(path)) : 0;
+	return error ? say_error("%s can not be made for O_DIRECT: free some space, or give a STORE that is no tmpfs",
+	                         say_name(path))
+	             : 0;
 }
 
 static int flash_start(struct bench *bench)
@@ -96,7 +98,7 @@ static int flash_start(struct bench *bench)
 	if (!error)
 		error = bench_pump_start(bench, &work->pump, work->store, work->space);
 	if (!error && (bench_wants(bench, "flash.write") || bench_wants(bench, "flash.write.none")))
-		error = flash_twin(work->twin, work->pump.source, bench->size, PUMP_BATCH * BENCH_PART_BYTES);
+		error = bench_twin(work->twin, work->pump.source, bench->size);
 	return error ? error : bench_pump_write(&work->pump, work->parts * 9 / 4);
 }
 

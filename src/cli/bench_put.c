@@ -6,10 +6,8 @@
  * Invariant: a part counts as lost unless it is read back with the checksum of its put, or the store says that it was
  * evicted.
  */
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/bench.h"
 #include "cli/cli.h"
@@ -41,20 +39,6 @@ static uint64_t put_disk(const struct bench *bench)
 	return bench->size * 2 + ((uint64_t)64 << 20);
 }
 
-static int put_twin(struct put_work *work, uint64_t bytes)
-{
-	int fd = open(work->twin, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600), error = fd < 0;
-	uint64_t step = PUMP_BATCH * BENCH_PART_BYTES;
-
-	error = error || posix_fallocate(fd, 0, (off_t)bytes);
-	for (uint64_t at = 0; at < bytes && !error && !say_stopped; at += step)
-		error = pwrite(fd, work->pump.source, step, (off_t)at) != (ssize_t)step;
-	error = error || fdatasync(fd) || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	if (fd >= 0)
-		close(fd);
-	return error ? say_error("%s can not be made; free some space, or give --size", say_name(work->twin)) : 0;
-}
-
 static int put_start(struct bench *bench)
 {
 	struct put_work *work = bench->work = calloc(1, sizeof *work);
@@ -73,7 +57,7 @@ static int put_start(struct bench *bench)
 	if (!error && !work->pump.checks)
 		error = say_error("out of memory; free some and try again");
 	if (!error)
-		error = put_twin(work, bench->size);
+		error = bench_twin(work->twin, work->pump.source, bench->size);
 	return error ? error : bench_pump_write(&work->pump, budget);
 }
 

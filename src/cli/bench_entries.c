@@ -27,7 +27,7 @@
 enum {
 	ENTRIES_CHAIN = 8192,
 	ENTRIES_BATCH = 128,
-	ENTRIES_MATCHES = 64,
+	ENTRIES_MATCHES = 256,
 	ENTRIES_BUSY_MATCHES = 300
 };
 
@@ -45,7 +45,7 @@ struct entries_work {
 	uint64_t entries;
 	cairn_key *keys; /* of a chain */
 	struct bench_pump pump;
-	double release_us[BENCH_ROUNDS + 1];
+	double release_us[BENCH_ROUNDS + 1], idle_p99_us[BENCH_ROUNDS + 1];
 	volatile int stop;
 	int failed;
 };
@@ -266,7 +266,7 @@ static int entries_round_match(struct bench *bench, struct entries_work *work, u
 	double take[ENTRIES_MATCHES], release[ENTRIES_MATCHES];
 	uint64_t chains = work->entries / ENTRIES_CHAIN, first = bench_random(bench) % chains;
 
-	if (!bench_wants(bench, "match.8192"))
+	if (!bench_wants(bench, "match.8192") && !bench_wants(bench, "match.8192.p99"))
 		return 0;
 	for (uint32_t i = 0; i < ENTRIES_MATCHES; i++) {
 		/* A step that meets each chain before one comes again. */
@@ -276,6 +276,7 @@ static int entries_round_match(struct bench *bench, struct entries_work *work, u
 			return say_error("a chain that was put is not there in full");
 	}
 	bench_add(bench, round, "match.8192", bench_quantile(take, ENTRIES_MATCHES, 0.5), 0);
+	work->idle_p99_us[round] = bench_quantile(take, ENTRIES_MATCHES, 0.99);
 	work->release_us[round] = bench_quantile(release, ENTRIES_MATCHES, 0.5);
 	return 0;
 }
@@ -333,6 +334,10 @@ static int entries_finish(struct bench *bench)
 		         bench_quantile(work->release_us + 1, bench->rounds, 0.5));
 	if (!bench_wants(bench, "match.8192.p99"))
 		return 0;
+	/* Where the machine itself takes the processor away for so long, eviction is not what is seen. */
+	struct bench_result *tail = bench_find(bench, "match.8192.p99");
+	snprintf(tail->note, sizeof tail->note, "%s; p99 without puts %.0f us", say_many(work->entries, "block", "blocks"),
+	         bench_quantile(work->idle_p99_us + 1, bench->rounds, 0.5));
 	bench_step(bench, "matching while puts evict", 0);
 	int error = bench_pump_start(bench, &work->pump, work->store, work->space);
 	work->pump.durability = CAIRN_DURABLE_NONE;

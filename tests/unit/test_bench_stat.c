@@ -97,8 +97,8 @@ static void test_bench_stat__numbers_keep_three_digits(void **state)
 
 static void test_bench_stat__page_stands_alone_and_escapes(void **state)
 {
-	struct bench_result results[2] = {{.figure = &least, .wanted = 1, .count = 3, .value = {1, 1, 9}, .limit = {1, 1, 1}},
-	                                  {.figure = &most}};
+	struct bench_result results[2] = {
+		{.figure = &least, .wanted = 1, .count = 3, .value = {1, 1, 9}, .limit = {1, 1, 1}}, {.figure = &most}};
 	char *page = NULL;
 	size_t length = 0;
 	FILE *file = open_memstream(&page, &length);

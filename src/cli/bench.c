@@ -87,7 +87,7 @@ static void bench_figures(void)
 }
 
 /* Marks the figure of that name; if there is none, all whose names go on from it after a dot. Returns how many. */
-static uint32_t bench_choose(const char *name)
+static uint32_t bench_mark(const char *name)
 {
 	uint32_t count = 0;
 	size_t length = strlen(name);
@@ -130,7 +130,7 @@ static int bench_operands(char **operand, uint32_t count)
 
 	for (uint32_t i = 0; i < bench.nresults; i++)
 		names[i] = bench.results[i].figure->name;
-	if (count && !bench_choose(operand[0])) {
+	if (count && !bench_mark(operand[0])) {
 		int path = strchr(operand[0], '/') || !stat(operand[0], &stat_of);
 
 		if (!path && args_closest(operand[0], names, bench.nresults))
@@ -139,7 +139,7 @@ static int bench_operands(char **operand, uint32_t count)
 		first = 1;
 	}
 	for (uint32_t i = first; i < count; i++)
-		if (!bench_choose(operand[i]))
+		if (!bench_mark(operand[i]))
 			return bench_say_unknown(operand[i]);
 	for (uint32_t i = 0; i < bench.nresults && first == count; i++)
 		bench.results[i].wanted = 1;

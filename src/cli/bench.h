@@ -37,8 +37,9 @@ struct bench_result {
 	int wanted;
 	uint32_t count; /* rounds */
 	double value[BENCH_ROUNDS], limit[BENCH_ROUNDS];
-	char limit_name[64]; /* as it was measured: "fio, depth 16" */
-	char note[120];      /* what the reader must know; or empty */
+	double other[BENCH_ROUNDS]; /* a second candidate for the limit, until one is chosen */
+	char limit_name[64];        /* as it was measured: "fio, depth 16" */
+	char note[120];             /* what the reader must know; or empty */
 };
 
 /* ---- bench_stat.c: pure ------------------------------------------------------------------------------------------ */
@@ -104,6 +105,10 @@ struct bench_result *bench_find(struct bench *bench, const char *name);
 int bench_wants(struct bench *bench, const char *name);
 /* A sample of a round; the limit of an absolute figure is its own. Round 0 is not kept. */
 void bench_add(struct bench *bench, uint32_t round, const char *name, double value, double limit);
+/* The same beside two depths of fio; bench_choose at the end keeps the one whose median is higher, in every round: the
+ * better of each round would be the luckier. */
+void bench_add_either(struct bench *bench, uint32_t round, const char *name, double value, const double limits[2]);
+void bench_choose(struct bench *bench, const char *name, const char *const limit_names[2]);
 /* Says on the terminal what goes on. */
 void bench_step(struct bench *bench, const char *what, uint32_t round);
 void bench_step_end(struct bench *bench);
@@ -130,7 +135,7 @@ int bench_store(struct bench *bench, const char *name, const struct bench_plan *
 /* Writes parts of 2 MiB as fast as they go: batches of 16 MiB, several in flight. One thread at a time. */
 enum {
 	PUMP_BATCH = 8,
-	PUMP_SLOTS = 4,
+	PUMP_SLOTS = 8,
 	PUMP_CHAIN = PUMP_BATCH /* parts of a chain: in one batch, so in order */
 };
 struct bench_pump {
@@ -171,6 +176,7 @@ struct bench_fio {
 };
 /* Runs fio. gb_s: 10^9 bytes a second; cpu_s_gb: CPU seconds for each. 0, or CLI_ERROR after a message. */
 int bench_fio(struct bench *bench, const struct bench_fio *fio, double *ret_gb_s, double *ret_cpu_s_gb);
+extern const char *const bench_depths_flush[2];
 /* bench_flash.c: a file for fio, overwritten once, of whole batches. 0, or CLI_ERROR after a message. */
 int bench_twin(const char *path, const uint8_t *bytes, uint64_t length);
 /* Whether there is a fio. */

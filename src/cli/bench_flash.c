@@ -23,6 +23,8 @@ enum {
 };
 static const uint32_t flash_depths[FLASH_DEPTHS] = {4, 8, 16, 32};
 
+const char *const bench_depths_flush[2] = {"fio, depth 8, fdatasync/16M", "fio, depth 32, fdatasync/16M"};
+
 static const struct bench_figure flash_figures[] = {
 	{"flash.read", "GB/s", "fio", "parts of 2 MiB from flash into memory, checked", 0, 0.95, 0, 0},
 	{"flash.read.cpu", "s/GB", "fio's + 0.15", "CPU seconds for each GB of that", 0, 1, 1, 0},
@@ -47,7 +49,7 @@ struct flash_work {
 
 static uint64_t flash_memory(const struct bench *bench)
 {
-	return bench->size / 4 < (uint64_t)256 << 20 ? bench->size / 4 : (uint64_t)256 << 20;
+	return bench->size / 8 * 3 < (uint64_t)512 << 20 ? bench->size / 8 * 3 : (uint64_t)512 << 20;
 }
 
 static uint64_t flash_disk(const struct bench *bench)
@@ -206,7 +208,7 @@ static int flash_round_write(struct bench *bench, struct flash_work *work, uint3
                              uint32_t durability)
 {
 	struct bench_fio fio = {.file = work->twin, .write = 1, .bytes = bench->size};
-	double value = 0, limit = 0, deep = 0, ignored;
+	double value = 0, limits[2] = {0}, ignored;
 	int error = 0;
 
 	if (!bench_wants(bench, name))
@@ -219,15 +221,15 @@ static int flash_round_write(struct bench *bench, struct flash_work *work, uint3
 			break;
 		case 1:
 			fio.depth = 8;
-			error = bench_fio(bench, &fio, &limit, &ignored);
+			error = bench_fio(bench, &fio, &limits[0], &ignored);
 			break;
 		default:
 			fio.depth = 32;
-			error = bench_fio(bench, &fio, &deep, &ignored);
+			error = bench_fio(bench, &fio, &limits[1], &ignored);
 			break;
 		}
 	if (!error)
-		bench_add(bench, round, name, value, limit > deep ? limit : deep);
+		bench_add_either(bench, round, name, value, limits);
 	return error;
 }
 
@@ -312,6 +314,8 @@ static int flash_finish(struct bench *bench)
 {
 	if (bench_wants(bench, "flash.read") || bench_wants(bench, "flash.read.cpu"))
 		flash_choose(bench, bench->work);
+	bench_choose(bench, "flash.write", bench_depths_flush);
+	bench_choose(bench, "flash.write.none", (const char *const[]){"fio, depth 8, no flush", "fio, depth 32, no flush"});
 	return 0;
 }
 

@@ -44,6 +44,31 @@ void bench_add(struct bench *bench, uint32_t round, const char *name, double val
 	result->limit[result->count++] = limit > 0 ? limit : result->figure->limit;
 }
 
+void bench_add_either(struct bench *bench, uint32_t round, const char *name, double value, const double limits[2])
+{
+	struct bench_result *result = bench_find(bench, name);
+	uint32_t before = result ? result->count : 0;
+
+	bench_add(bench, round, name, value, limits[0]);
+	if (result && result->count > before)
+		result->other[before] = limits[1];
+}
+
+void bench_choose(struct bench *bench, const char *name, const char *const limit_names[2])
+{
+	struct bench_result *result = bench_find(bench, name);
+	double first[BENCH_ROUNDS], second[BENCH_ROUNDS];
+
+	if (!result || !result->count)
+		return;
+	memcpy(first, result->limit, sizeof first);
+	memcpy(second, result->other, sizeof second);
+	int other = bench_quantile(second, result->count, 0.5) > bench_quantile(first, result->count, 0.5);
+	if (other)
+		memcpy(result->limit, result->other, sizeof result->limit);
+	snprintf(result->limit_name, sizeof result->limit_name, "%s", limit_names[other]);
+}
+
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
 void bench_step_end(struct bench *bench)
@@ -210,7 +235,7 @@ int bench_store(struct bench *bench, const char *name, const struct bench_plan *
 	struct cairn_options options = {.size = sizeof options,
 	                                .memory_bytes = plan->memory_bytes,
 	                                .catalog_bytes = plan->catalog_bytes,
-	                                .workers = 4,
+	                                .workers = PUMP_SLOTS,
 	                                .free_floor_bytes = 1};
 	char *path = bench_path(bench, name);
 

@@ -24,7 +24,9 @@
 #include "base/digest_avx2.h"
 
 #define DIGEST_CHUNK_BYTES ((size_t)64 << 10) /* stays in the second-level cache between copy and hash */
-#define DIGEST_WIDE_BYTES 512u                /* below it a call costs what wide registers save */
+#define DIGEST_STEP_BYTES  ((size_t)4 << 10)  /* hashed between two requests for what is copied next */
+#define DIGEST_LINE_BYTES  64u
+#define DIGEST_WIDE_BYTES  512u /* below it a call costs what wide registers save */
 
 static_assert(sizeof(SHA256_CTX) <= sizeof(struct digest_sha), "state of SHA-256");
 static_assert(_Alignof(SHA256_CTX) <= _Alignof(struct digest_sha), "alignment of SHA-256");
@@ -89,6 +91,20 @@ uint64_t digest_xxh3(const void *bytes, size_t length, uint64_t seed)
 	return XXH3_64bits_withSeed(bytes, length, seed);
 }
 
+/* Hashes a chunk. The `next` bytes that are copied after it lie at `from`: they are asked for meanwhile, so that memory
+ * does not rest while the processor computes. */
+static void digest_xxh_chunk(struct digest_xxh *xxh, const uint8_t *chunk, size_t length, const uint8_t *from,
+                             size_t next)
+{
+	for (size_t at = 0; at < length; at += DIGEST_STEP_BYTES) {
+		size_t step = length - at < DIGEST_STEP_BYTES ? length - at : DIGEST_STEP_BYTES;
+
+		for (size_t line = at; line < at + step && line < next; line += DIGEST_LINE_BYTES)
+			__builtin_prefetch(from + line, 0, 2);
+		digest_xxh_add(xxh, chunk + at, step);
+	}
+}
+
 void digest_xxh_copy(struct digest_xxh *xxh, void *to, const void *from, size_t length)
 {
 	uint8_t *target = to;
@@ -100,7 +116,7 @@ void digest_xxh_copy(struct digest_xxh *xxh, void *to, const void *from, size_t 
 		memcpy(target, source, chunk);
 		/* Else the compiler might hash what it just stored from registers. */
 		__asm__ __volatile__("" : : : "memory");
-		digest_xxh_add(xxh, target, chunk);
+		digest_xxh_chunk(xxh, target, chunk, source + chunk, length - chunk);
 		target += chunk;
 		source += chunk;
 		length -= chunk;

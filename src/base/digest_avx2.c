@@ -23,6 +23,9 @@
 #endif
 
 #define XXH_VECTOR 2 /* XXH_AVX2: clang's pragma does not set the macro that the header looks for */
+/* Half a page on: what was just read from a device, or lies in a pool, is far away, and the processor's own prefetch
+ * begins anew with each page. The header's 384 bytes are a quarter slower there, and no faster in the cache. */
+#define XXH_PREFETCH_DIST 2048
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 
@@ -51,6 +52,21 @@ void *mem_array(size_t count, size_t size)
 	if (mem_refused() || __builtin_mul_overflow(count, size, &bytes))
 		return NULL;
 	return calloc(1, mem_at_least_one(bytes));
+}
+
+void *mem_table(size_t count, size_t size)
+{
+	const uintptr_t huge = (uintptr_t)2 << 20;
+	uint8_t *memory = mem_array(count, size);
+
+	/* A kernel that has none refuses, and that is all right. */
+	if (memory && count * size >= 2 * huge) {
+		uintptr_t first = ((uintptr_t)memory + huge - 1) & ~(huge - 1),
+				  end = ((uintptr_t)memory + count * size) & ~(huge - 1);
+
+		(void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+	}
+	return memory;
 }
 
 void *mem_grow(void *memory, size_t size)

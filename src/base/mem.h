@@ -15,6 +15,8 @@ void *mem_grow(void *memory, size_t size);   /* as realloc; the new part is not 
 void *mem_aligned(size_t align, size_t size); /* zeroed; align a power of two; freed by mem_free */
 char *mem_copy_string(const char *text);     /* NULL for NULL is a check failure */
 void *mem_copy(const void *bytes, size_t size);
+/* The same as mem_array, and asks for large pages where it is large: for tables that are looked into at random. */
+void *mem_table(size_t count, size_t size);
 void mem_free(void *memory);                 /* NULL is allowed */
 
 /* Makes the n-th allocation from now fail (1: the next), and with `all` every later one too; 0 switches it off. */

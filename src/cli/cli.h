@@ -64,7 +64,7 @@ struct cli {
 extern struct cli cli;
 
 extern const struct verb verb_put, verb_get, verb_ls, verb_stat, verb_session, verb_explain, verb_key, verb_drop,
-	verb_fsck, verb_init;
+	verb_fsck, verb_init, verb_bench;
 
 /* ---- args.c ------------------------------------------------------------------------------------------------------ */
 

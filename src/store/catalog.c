@@ -87,7 +87,7 @@ int catalog_open(uint64_t budget_bytes, struct catalog **ret_catalog)
 	catalog->nentries = (uint32_t)nentries;
 	catalog->nbuckets = (uint32_t)((nentries + 1) / 2);
 	catalog->nsets = (uint32_t)nsets;
-	catalog->entries = mem_array(catalog->nentries, sizeof *catalog->entries);
+	catalog->entries = mem_table(catalog->nentries, sizeof *catalog->entries);
 	catalog->buckets = mem_array(catalog->nbuckets, sizeof *catalog->buckets);
 	catalog->cells = mem_array((size_t)catalog->nsets * WAYS, sizeof *catalog->cells);
 	if (!catalog->entries || !catalog->buckets || !catalog->cells) {
@@ -133,6 +133,19 @@ uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t pre
 	return 0;
 }
 
+const struct catalog_entry *catalog_guess(const struct catalog *catalog, uint32_t guess, uint32_t step, uint32_t space,
+                                          const uint8_t prefix[16])
+{
+	uint32_t ahead = guess + step * CATALOG_AHEAD;
+
+	if (!guess || guess > catalog->fresh)
+		return NULL;
+	if (ahead && ahead <= catalog->fresh)
+		__builtin_prefetch(&catalog->entries[ahead - 1], 1);
+	const struct catalog_entry *e = &catalog->entries[guess - 1];
+	return !e->part && same_key(e, space, prefix) ? e : NULL;
+}
+
 uint32_t catalog_find_any(struct catalog *catalog, uint32_t space, const uint8_t prefix[16])
 {
 	uint32_t best = 0, best_rank = UINT32_MAX;
@@ -147,10 +160,46 @@ uint32_t catalog_find_any(struct catalog *catalog, uint32_t space, const uint8_t
 	return best;
 }
 
-void catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
-                      int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory, uint64_t *ret_flash)
+/* Inline: a compiler takes a function that only does this for one that does nothing, and leaves its call out. */
+static inline __attribute__((always_inline)) void entry_prefetch(const struct catalog *catalog, uint32_t entry)
+{
+	if (!entry)
+		return;
+	const char *e = (const char *)&catalog->entries[entry - 1];
+	__builtin_prefetch(e, 1);
+	__builtin_prefetch(e + sizeof *catalog->entries - 1, 1); /* most lie across two lines */
+}
+
+void catalog_warm(const struct catalog *catalog, uint32_t space, const cairn_key *keys, size_t nkeys)
+{
+	uint32_t at[CATALOG_WARM];
+	const uint32_t *buckets[CATALOG_WARM];
+
+	check(nkeys <= CATALOG_WARM);
+	for (size_t i = 0; i < nkeys; i++) {
+		buckets[i] = bucket_of(catalog, space, keys[i].bytes);
+		__builtin_prefetch(buckets[i]);
+	}
+	for (size_t i = 0; i < nkeys; i++) {
+		at[i] = *buckets[i];
+		entry_prefetch(catalog, at[i]);
+	}
+	/* Buckets of a full catalog hold two entries on average. */
+	for (int step = 0; step < 3; step++)
+		for (size_t i = 0; i < nkeys; i++) {
+			if (!at[i])
+				continue;
+			const struct catalog_entry *e = &catalog->entries[at[i] - 1];
+			at[i] = same_key(e, space, keys[i].bytes) ? 0 : e->next;
+			entry_prefetch(catalog, at[i]);
+		}
+}
+
+uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
+                          int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory, uint64_t *ret_flash)
 {
 	uint64_t memory = 0, flash = 0;
+	uint32_t shown = 0;
 	for (uint32_t entry = *bucket_of(catalog, space, prefix); entry; entry = catalog->entries[entry - 1].next) {
 		const struct catalog_entry *e = &catalog->entries[entry - 1];
 		/* A ghost has no place, so it shows in neither mask. A tail is no block. */
@@ -160,9 +209,12 @@ void catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t pre
 			memory |= 1ull << e->part;
 		if (e->flags & CATALOG_FLASH)
 			flash |= 1ull << e->part;
+		if ((memory | flash) >> e->part & 1)
+			shown = entry;
 	}
 	*ret_memory = memory;
 	*ret_flash = flash;
+	return shown;
 }
 
 uint32_t catalog_next(struct catalog *catalog, uint32_t from)

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cairn/cairn.h"
+
 enum {
 	CATALOG_FLASH = 1u << 0,    /* page and device hold a place in flash */
 	CATALOG_DURABLE = 1u << 1,  /* and it is known to be flushed */
@@ -77,11 +79,23 @@ struct catalog_entry *catalog_at(struct catalog *catalog, uint32_t entry);
 struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry);
 /* The entry of a part, ghosts included; 0: none. */
 uint32_t catalog_find(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part);
+/* The entry number `guess`, which may be any number at all, if it is part 0 of that key now (ghosts included); else
+ * NULL. It saves a look into the buckets: blocks of a chain are often put one after the other, and stand side by side.
+ * Asks the processor for the one CATALOG_AHEAD steps on, as its own prefetch ends with each page. */
+#define CATALOG_AHEAD 24u
+const struct catalog_entry *catalog_guess(const struct catalog *catalog, uint32_t guess, uint32_t step, uint32_t space,
+                                          const uint8_t prefix[16]);
 /* Any entry of the key that is not a ghost, lowest part first; else a ghost; 0: none. The parent of a child. */
 uint32_t catalog_find_any(struct catalog *catalog, uint32_t space, const uint8_t prefix[16]);
-/* Masks of a block's parts that are READY in memory (as told by `ready`), and in flash; tails are none. One probe. */
-void catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
-                      int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory, uint64_t *ret_flash);
+/* Masks of a block's parts that are READY in memory (as told by `ready`), and in flash; tails are none. One probe.
+ * Returns an entry that shows in a mask; 0: none does. */
+uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
+                          int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory,
+                          uint64_t *ret_flash);
+/* Asks the processor for what a look at these keys will need, all at once: their misses overlap then. No effect else.
+ * At most CATALOG_WARM keys. */
+#define CATALOG_WARM 32u
+void catalog_warm(const struct catalog *catalog, uint32_t space, const cairn_key *keys, size_t nkeys);
 /* A new zeroed entry with space, prefix, part set. It must not exist, unless as a ghost: that one comes back to life,
  * zeroed but for its parent and children. 0: the catalog is full (evict, try again). */
 uint32_t catalog_insert(struct catalog *catalog, uint32_t space, const uint8_t prefix[16], uint32_t part);

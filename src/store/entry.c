@@ -140,11 +140,16 @@ static void account_sub(cairn *store, const struct catalog_entry *e)
 
 static void use_now(cairn *store, struct catalog_entry *e)
 {
-	if (e->flags & CATALOG_FLASH)
-		account_sub(store, e);
+	if (e->used == (uint16_t)store->tick)
+		return;
+	uint64_t kib = e->length / 1024 + 1, was = kib * tick_of(store, e), now = kib * store->tick;
 	e->used = (uint16_t)store->tick;
-	if (e->flags & CATALOG_FLASH)
-		account_add(store, e);
+	if (!(e->flags & CATALOG_FLASH))
+		return;
+	struct device *device = &store->devices[e->device];
+	struct account *account = account_of(store, e);
+	account->use_sum = (account->use_sum > was ? account->use_sum - was : 0) + now;
+	device->use_sum = (device->use_sum > was ? device->use_sum - was : 0) + now;
 }
 
 void entry_touch(cairn *store, uint32_t entry, int used)

@@ -188,12 +188,30 @@ static void host_lost(void *arg, uint32_t device, uint32_t from, uint32_t to, ui
 	pthread_mutex_unlock(&store->lock);
 }
 
-/* A parent that was not found yet, or is no more: a ghost until it comes. */
-static uint32_t found_parent(cairn *store, uint32_t space, const uint8_t prefix[16])
+static void host_coming(void *arg, const struct fmt_entry *entries, size_t n)
+{
+	cairn *store = arg;
+	cairn_key keys[CATALOG_WARM];
+	size_t same = 0;
+	pthread_mutex_lock(&store->lock);
+	const struct cairn_space *space = n ? store_space_by_id(store, entries[0].space, 0) : NULL;
+	for (; space && same < n && same < CATALOG_WARM && !memcmp(entries[same].space, space->id, 32); same++)
+		memcpy(keys[same].bytes, entries[same].key, 16);
+	if (space)
+		catalog_warm(store->catalog, space->number, keys, same);
+	pthread_mutex_unlock(&store->lock);
+}
+
+/* A parent that was not found yet, or is no more: a ghost until it comes. `found`: its child, an entry after it if the
+ * two were told one after the other. */
+static uint32_t found_parent(cairn *store, uint32_t space, const uint8_t prefix[16], uint32_t found)
 {
 	static const uint8_t none[16];
 	if (!memcmp(prefix, none, 16))
 		return 0;
+	const struct catalog_entry *before = catalog_guess(store->catalog, found - 1, 1, space, prefix);
+	if (before && !(before->flags & CATALOG_GHOST))
+		return found - 1;
 	uint32_t parent = catalog_find_any(store->catalog, space, prefix);
 	return parent ? parent : catalog_insert_ghost(store->catalog, space, prefix);
 }
@@ -234,7 +252,7 @@ static void host_found(void *arg, uint32_t device, const struct fmt_entry *entry
 	e->used = (uint16_t)store->tick;
 	entry_flash_set(store, found, device, page);
 	catalog_at(store->catalog, found)->flags |= CATALOG_DURABLE;
-	catalog_set_parent(store->catalog, found, found_parent(store, space->number, entry->parent));
+	catalog_set_parent(store->catalog, found, found_parent(store, space->number, entry->parent, found));
 out:
 	pthread_mutex_unlock(&store->lock);
 }
@@ -249,6 +267,7 @@ const struct tier_host store_host = {
 	.choose = host_choose,
 	.lost = host_lost,
 	.found = host_found,
+	.coming = host_coming,
 };
 
 /* ---- checkpoint -------------------------------------------------------------------------------------------------- */

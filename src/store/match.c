@@ -39,6 +39,7 @@ struct match_work {
 	const struct cairn_chain *chains[16]; /* by group; NULL: not given */
 	uint64_t parts;
 	size_t good[16];                      /* leading blocks that are present, rule ALL */
+	uint32_t *found[16];                  /* with one part, rule ALL: the entries of those blocks */
 };
 
 static int slot_ready(void *arg, uint32_t slot)
@@ -46,14 +47,14 @@ static int slot_ready(void *arg, uint32_t slot)
 	return memory_slot(((cairn *)arg)->memory, slot)->state == MEMORY_READY;
 }
 
-/* Whether the wanted parts of a block can be had, from any tiers. */
-static int block_present(const struct match_work *work, const cairn_key *key, uint64_t *ret_memory)
+/* Whether the wanted parts of a block can be had, from any tiers. ret_entry: one of them. */
+static int block_present(const struct match_work *work, const cairn_key *key, uint32_t *ret_entry)
 {
 	uint64_t memory, flash, all = work->space->space.desc.nparts >= 64 ? UINT64_MAX
 	                                                                 : (1ull << work->space->space.desc.nparts) - 1;
 	uint64_t wanted = work->parts ? work->parts & all : all;
-	catalog_presence(work->store->catalog, work->space->number, key->bytes, slot_ready, work->store, &memory, &flash);
-	*ret_memory = memory;
+	*ret_entry = catalog_presence(work->store->catalog, work->space->number, key->bytes, slot_ready, work->store,
+	                              &memory, &flash);
 	if (work->parts)
 		return ((memory | flash) & wanted) == wanted;
 	/* All parts are wanted: an optional one may be missing. */
@@ -71,7 +72,8 @@ static int rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens
 {
 	const struct cairn_group *group = group_of(work, g);
 	const struct cairn_chain *chain = work->chains[g];
-	uint64_t blocks = tokens / group->block_tokens, memory;
+	uint64_t blocks = tokens / group->block_tokens;
+	uint32_t entry;
 	if (tokens % group->block_tokens || blocks > chain->nkeys)
 		return 0;
 	if (group->rule == CAIRN_RULE_ALL)
@@ -82,7 +84,7 @@ static int rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens
 	else if (tokens)
 		first = (tokens > group->trailing_tokens ? tokens - group->trailing_tokens : 0) / group->block_tokens;
 	for (uint64_t b = first; b < blocks; b++)
-		if (!block_present(work, &chain->keys[b], &memory))
+		if (!block_present(work, &chain->keys[b], &entry))
 			return 0;
 	return 1;
 }
@@ -92,6 +94,43 @@ static uint64_t gcd(uint64_t a, uint64_t b)
 	return b ? gcd(b, a % b) : a;
 }
 
+/* The same for a block of one part, by a guess where its entry is. 0: the guess was wrong. */
+static int guess_present(const struct match_work *work, const cairn_key *key, uint32_t guess, uint32_t step)
+{
+	const struct catalog_entry *e =
+		catalog_guess(work->store->catalog, guess, step, work->space->number, key->bytes);
+	if (!e)
+		return 0;
+	return !(e->flags & (CATALOG_TAIL | CATALOG_GHOST)) &&
+	       (e->flags & CATALOG_FLASH || (e->slot && slot_ready(work->store, e->slot)));
+}
+
+/* Leading blocks of a chain that are present. What a look costs is waiting for memory: entries that stand in a row come
+ * by themselves, others are asked for many at a time. */
+static size_t leading_blocks(const struct match_work *work, uint32_t g)
+{
+	const struct cairn_chain *chain = work->chains[g];
+	uint32_t entry = 0, step = 1, *found = work->found[g];
+	size_t warm = 0; /* all before it are asked for */
+	for (size_t b = 0; b < chain->nkeys; b++) {
+		uint32_t last = entry;
+		entry = last + step;
+		if (!found || !guess_present(work, &chain->keys[b], entry, step)) {
+			if (b >= warm) {
+				size_t left = chain->nkeys - b < CATALOG_WARM ? chain->nkeys - b : CATALOG_WARM;
+				catalog_warm(work->store->catalog, work->space->number, chain->keys + b, left);
+				warm = b + left;
+			}
+			if (!block_present(work, &chain->keys[b], &entry))
+				return b;
+			step = entry < last ? UINT32_MAX : 1; /* up or down: freed entries are taken again in reverse */
+		}
+		if (found)
+			found[b] = entry;
+	}
+	return chain->nkeys;
+}
+
 /* The longest prefix at which every given group's rule holds. */
 static uint64_t longest_prefix(struct match_work *work)
 {
@@ -99,13 +138,11 @@ static uint64_t longest_prefix(struct match_work *work)
 	for (uint32_t g = 0; g < work->space->space.ngroups; g++) {
 		if (!work->chains[g])
 			continue;
-		uint64_t block = group_of(work, g)->block_tokens, memory, have;
+		uint64_t block = group_of(work, g)->block_tokens, have;
 		step = step / gcd(step, block) * block;
 		work->good[g] = work->chains[g]->nkeys;
 		if (group_of(work, g)->rule == CAIRN_RULE_ALL)
-			for (work->good[g] = 0; work->good[g] < work->chains[g]->nkeys; work->good[g]++)
-				if (!block_present(work, &work->chains[g]->keys[work->good[g]], &memory))
-					break;
+			work->good[g] = leading_blocks(work, g);
 		have = work->good[g] * block;
 		most = have < most ? have : most;
 	}
@@ -134,9 +171,8 @@ static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
 }
 
 /* 0: as many matches as can be counted hold it already. */
-static int hold(struct cairn_match *match, cairn *store, uint32_t entry, const cairn_key *key, uint32_t max)
+static int hold(struct cairn_match *match, struct catalog_entry *e, uint32_t entry, const cairn_key *key, uint32_t max)
 {
-	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	check(match->nheld < max);
 	if (e->holds == UINT8_MAX)
 		return 0;
@@ -157,14 +193,16 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 		for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
 			if (work->parts && !(work->parts >> part & 1))
 				continue;
-			uint32_t entry = catalog_find(store->catalog, work->space->number, work->chains[g]->keys[b].bytes, part);
-			if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
+			uint32_t entry = work->found[g] ? work->found[g][b]
+			                                : catalog_find(store->catalog, work->space->number,
+			                                               work->chains[g]->keys[b].bytes, part);
+			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
+			if (!e || (e->flags & CATALOG_GHOST))
 				continue;
-			struct catalog_entry *e = catalog_at(store->catalog, entry);
 			int memory = e->slot && slot_ready(store, e->slot);
 			match->info.bytes += e->length;
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
-			if (!hold(match, store, entry, &work->chains[g]->keys[b], max))
+			if (!hold(match, e, entry, &work->chains[g]->keys[b], max))
 				return 0;
 			entry_count(store, entry);
 			entry_touch(store, entry, 1);
@@ -224,6 +262,17 @@ static int match_check(struct match_work *work, const struct cairn_chain *chains
 	return 0;
 }
 
+/* Room for the entries of the chains whose blocks have one part each, and which are looked at block by block. */
+static void match_found(struct match_work *work, uint32_t *room)
+{
+	for (uint32_t g = 0; g < work->space->space.ngroups; g++)
+		if (work->chains[g] && work->space->space.desc.nparts == 1 && group_of(work, g)->rule == CAIRN_RULE_ALL &&
+		    (!work->parts || work->parts & 1)) {
+			work->found[g] = room;
+			room += work->chains[g]->nkeys;
+		}
+}
+
 static void match_let_go(cairn *store, struct cairn_match *match)
 {
 	for (uint32_t i = 0; i < match->nheld; i++) {
@@ -245,9 +294,12 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 	                       : match_check(&work, chains, nchains, &max);
 	if (error)
 		return error;
-	struct cairn_match *match = mem_alloc(sizeof(*match) + (store->remote ? 0 : max * sizeof(match->held[0])));
+	/* Not zeroed: of a long chain that would cost as much as looking it up. */
+	size_t room = store->remote ? 0 : max * (sizeof(((struct cairn_match *)NULL)->held[0]) + sizeof(uint32_t));
+	struct cairn_match *match = mem_grow(NULL, sizeof(*match) + room);
 	if (!match)
 		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
+	memset(match, 0, sizeof(*match));
 	if (store->remote) {
 		error = remote_match_take(store, (struct cairn_space *)(uintptr_t)space, chains, nchains, parts, timeout_ms,
 		                          &match->info, &match->remote);
@@ -257,6 +309,7 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 			*ret_match = match;
 		return error;
 	}
+	match_found(&work, (uint32_t *)(void *)&match->held[max]);
 	pthread_mutex_lock(&store->lock);
 	match_expire(store);
 	if (store->nmatches == STORE_MATCHES) {

@@ -416,8 +416,11 @@ static int report_sealed(struct flash *flash)
 			error = gather_segment(flash, s, NULL, &unread);
 			continue;
 		}
-		for (long i = 0; i < n; i++)
+		for (long i = 0; i < n; i++) {
+			if (i % TIER_COMING == 0 && flash->host->coming)
+				flash->host->coming(flash->host->arg, &entries[i], n - i < TIER_COMING ? (size_t)(n - i) : TIER_COMING);
 			(void)report(flash, &entries[i], s);
+		}
 	}
 	mem_free(entries);
 	return error;
@@ -471,6 +474,45 @@ static void stream_page_end(struct stream *stream)
 	stream->fill = (stream->fill + FMT_PAGE - 1) / FMT_PAGE * FMT_PAGE;
 }
 
+/* Entries of a checkpoint, some at a time, so that the host sees what comes. */
+struct known {
+	uint32_t n;
+	uint32_t page[TIER_COMING];
+	struct fmt_entry entries[TIER_COMING];
+};
+
+static void known_report(struct flash *flash, struct known *known)
+{
+	if (flash->host->coming)
+		flash->host->coming(flash->host->arg, known->entries, known->n);
+	for (uint32_t i = 0; i < known->n; i++)
+		flash->host->found(flash->host->arg, flash->device, &known->entries[i], known->page[i]);
+	known->n = 0;
+}
+
+static void known_add(struct flash *flash, struct known *known, const struct checkpoint_entry *from,
+                      const uint8_t *spaces)
+{
+	struct fmt_entry *entry = &known->entries[known->n];
+	memset(entry, 0, sizeof(*entry));
+	memcpy(entry->key, from->key_prefix, 16);
+	memcpy(entry->parent, from->parent_prefix, 16);
+	memcpy(entry->space, spaces + (size_t)from->space_index * 32, 32);
+	memcpy(entry->stored_check, &from->check, 8);
+	entry->part = from->part;
+	entry->group = from->group;
+	entry->flags = from->flags;
+	entry->raw_length = from->raw_length;
+	entry->stored_length = from->stored_length;
+	entry->birth = from->birth;
+	if (entry->birth >= flash->recovery.next_birth)
+		flash->recovery.next_birth = entry->birth + 1;
+	flash->recovery.found_parts++;
+	known->page[known->n++] = from->page;
+	if (known->n == TIER_COMING)
+		known_report(flash, known);
+}
+
 /* Reads a checkpoint twice: once to prove it, once to believe it. 1: used; 0: there is none, or it is no good. */
 static int report_checkpoint(struct flash *flash)
 {
@@ -508,31 +550,19 @@ static int report_checkpoint(struct flash *flash)
 			memcpy(spaces + (size_t)i * 32, bytes, 32);
 	}
 	stream_page_end(&stream);
+	struct known known = {.n = 0};
 	for (uint32_t i = 0; i < head.nentries; i++) {
 		const uint8_t *bytes = stream_take(&stream, CHECKPOINT_ENTRY_BYTES);
 		struct checkpoint_entry from;
-		struct fmt_entry entry = {0};
 		if (!bytes ||
 		    checkpoint_entry_decode(bytes, head.nspaces, (uint64_t)flash->nsegments * flash->segment_pages, &from))
 			continue;
 		uint32_t at = from.page / flash->segment_pages;
 		if (flash->segments[at].state != SEGMENT_SEALED || !flash->segments[at].footer)
 			continue; /* open segments told their own */
-		memcpy(entry.key, from.key_prefix, 16);
-		memcpy(entry.parent, from.parent_prefix, 16);
-		memcpy(entry.space, spaces + (size_t)from.space_index * 32, 32);
-		memcpy(entry.stored_check, &from.check, 8);
-		entry.part = from.part;
-		entry.group = from.group;
-		entry.flags = from.flags;
-		entry.raw_length = from.raw_length;
-		entry.stored_length = from.stored_length;
-		entry.birth = from.birth;
-		if (entry.birth >= flash->recovery.next_birth)
-			flash->recovery.next_birth = entry.birth + 1;
-		flash->recovery.found_parts++;
-		flash->host->found(flash->host->arg, flash->device, &entry, from.page);
+		known_add(flash, &known, &from, spaces);
 	}
+	known_report(flash, &known);
 	mem_free(spaces);
 	return 1;
 }

@@ -73,7 +73,10 @@ struct tier_host {
 	void (*lost)(void *arg, uint32_t device, uint32_t from, uint32_t to, uint32_t reason);
 	/* While opening: a part that is in the medium. Durable once the tier has started. */
 	void (*found)(void *arg, uint32_t device, const struct fmt_entry *entry, uint32_t page);
+	/* While opening: `found` will be told of these next, at most TIER_COMING of them. Only a hint; may be NULL. */
+	void (*coming)(void *arg, const struct fmt_entry *entries, size_t n);
 };
+enum { TIER_COMING = 32 };
 
 struct tier_ops {
 	const char *name;

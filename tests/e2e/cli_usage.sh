@@ -10,7 +10,7 @@ quiet
 run 0 "$CAIRN" --help
 run 0 "$CAIRN" --version
 prints '^cairn [0-9]+\.[0-9]+\.[0-9]+$'
-for verb in put get ls stat session explain key drop fsck; do
+for verb in put get ls stat session explain key drop fsck bench; do
 	run 0 "$CAIRN" help $verb
 	prints "^Usage: cairn $verb "
 	prints '^Examples:'

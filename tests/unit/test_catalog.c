@@ -390,6 +390,36 @@ static void test_catalog__all_parts_come_with_one_probe_when_there_are_64(void *
 	catalog_close(catalog);
 }
 
+static void test_catalog__guess_is_proved_by_the_key(void **state)
+{
+	struct catalog *catalog = open_catalog(100);
+	cairn_key keys[CATALOG_WARM];
+	uint32_t entries[CATALOG_WARM];
+	(void)state;
+	memset(keys, 0, sizeof keys);
+	for (uint32_t i = 0; i < CATALOG_WARM; i++) {
+		prefix_of(i, keys[i].bytes);
+		if (i % 2 == 0)
+			entries[i] = insert(catalog, 1, i, 0);
+	}
+	entries[1] = insert(catalog, 1, 1, 1);
+	catalog_warm(catalog, 1, keys, CATALOG_WARM); /* of keys that are there and that are not: nothing comes of it */
+	catalog_warm(catalog, 1, keys, 0);
+	for (uint32_t i = 0; i < CATALOG_WARM; i += 2) {
+		assert_ptr_equal(catalog_guess(catalog, entries[i], 1, 1, keys[i].bytes), catalog_at(catalog, entries[i]));
+		assert_null(catalog_guess(catalog, entries[i], UINT32_MAX, 2, keys[i].bytes));
+		assert_null(catalog_guess(catalog, entries[i], 1, 1, keys[(i + 2) % CATALOG_WARM].bytes));
+	}
+	assert_null(catalog_guess(catalog, entries[1], 1, 1, keys[1].bytes)); /* not part 0 */
+	assert_null(catalog_guess(catalog, 0, 1, 1, keys[0].bytes));
+	assert_null(catalog_guess(catalog, 101, 1, 1, keys[0].bytes));
+	assert_null(catalog_guess(catalog, UINT32_MAX, UINT32_MAX, 1, keys[0].bytes));
+	catalog_remove(catalog, entries[4]);
+	assert_null(catalog_guess(catalog, entries[4], 1, 1, keys[4].bytes)); /* freed */
+	catalog_verify(catalog);
+	catalog_close(catalog);
+}
+
 static void test_catalog__insert_refuses_when_full(void **state)
 {
 	struct catalog *catalog = open_catalog(500);
@@ -615,6 +645,7 @@ int main(void)
 		cmocka_unit_test(test_catalog__open_touches_little_when_large),
 		cmocka_unit_test(test_catalog__keys_are_apart_when_one_field_differs),
 		cmocka_unit_test(test_catalog__all_parts_come_with_one_probe_when_there_are_64),
+		cmocka_unit_test(test_catalog__guess_is_proved_by_the_key),
 		cmocka_unit_test(test_catalog__insert_refuses_when_full),
 		cmocka_unit_test(test_catalog__chain_goes_to_the_end_when_orphans_are_removed),
 		cmocka_unit_test(test_catalog__ghosts_go_all_at_once_when_the_last_child_goes),

@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# cairn bench: wrong words, what it leaves behind, and its JSON and page. How fast it is decides nothing here.
+. "$(dirname "$0")/lib.sh"
+cd "$T" || exit 1
+
+run 0 "$CAIRN" bench --list
+prints '^memory\.get '
+prints '^flash\.read '
+prints '^match\.8192 '
+quiet
+
+run 2 "$CAIRN" bench memroy.get
+says 'no figure "memroy.get"; did you mean "memory.get"'
+run 2 "$CAIRN" bench store/ lease.lokal
+says 'no figure "lease.lokal"; did you mean "lease.local"'
+run 2 "$CAIRN" bench --rounds 0
+says '--rounds 0: give a number from 1 to 32'
+run 2 "$CAIRN" bench --rounds 33 lease
+says '--rounds 33'
+run 2 "$CAIRN" bench --size 1K lease
+says '--size 1K: not a size of at least 64M'
+run 2 "$CAIRN" bench --size 900P "$T/store" flash
+says 'free and .* are needed; free some, or give another STORE'
+run 2 "$CAIRN" bench --quik
+says 'did you mean --quick'
+run 2 "$CAIRN" bench no/such/place lease
+says 'no/such/place: No such file'
+touch file
+mkdir foreign
+echo x >foreign/precious
+run 2 "$CAIRN" bench file lease
+says 'file: Not a directory'
+run 2 "$CAIRN" bench foreign lease
+says 'foreign holds precious; bench needs an empty directory'
+check "foreign files stay" test "$(ls foreign)" = precious
+mkdir bin
+run 2 env PATH="$T/bin" "$CAIRN" bench "$T/store" flash.read
+says 'fio is missing'
+check "no store was left" test ! -e store
+
+# A quick run of what is fast: memory, keys.
+mkdir empty
+run 0 "$CAIRN" bench --quick empty lease derive memory --json --html page.html
+quiet
+json 'sorted(r["name"] for r in j["results"]) == ["derive.8192", "lease.local", "memory.get", "memory.get.checked"]'
+json 'all(r["value"] > 0 and r["limit"] > 0 and r["ratio"] > 0 and r["spread"] >= 0 for r in j["results"])'
+json 'all(abs(r["ratio"] * r["limit"] / r["value"] - 1) < 3 for r in j["results"])'
+json 'all(r["verdict"] in ("good", "missed", "unsure") and r["rounds"] == 3 for r in j["results"])'
+json 'all(set(r) >= {"name", "value", "unit", "limit", "limit_name", "ratio", "spread", "goal"} for r in j["results"])'
+check "STORE is empty again" test -z "$(ls -A empty)"
+check "a page" grep -q '</svg>' page.html
+check "nothing from elsewhere" bash -c '! grep -Eq "https?:|<script|<link" page.html'
+
+# Its own directory is made in TMPDIR and goes.
+mkdir tmp
+run 0 env TMPDIR="$T/tmp" "$CAIRN" bench --rounds 1 --quick derive.8192
+prints '^derive\.8192 .* unsure$'
+prints '^unsure: .* quiet run'
+check "its directory is gone" test -z "$(ls -A tmp)"
+
+# So it does after an interrupt, in the middle of a store being filled.
+env TMPDIR="$T/tmp" "$CAIRN" bench match --json >out 2>err &
+pid=$!
+for _ in $(seq 100); do
+	[ -z "$(ls -A tmp)" ] || break
+	sleep 0.05
+done
+sleep 0.5
+kill -TERM $pid
+running='bench, interrupted'
+wait $pid
+status=$?
+check "it ends by the signal" test $status -eq 143
+check "its directory is gone after the signal" test -z "$(ls -A tmp)"
+finish

@@ -92,7 +92,7 @@ struct put_work {
 	uint64_t copying_bytes;     /* of slots that wait for their bytes: dirty as soon as they have them */
 	int stuck;                  /* flash was waited for once in this call: not again for each part */
 };
-enum { PUT_PENDING = INT32_MAX, PUT_STEP = 16 };
+enum { PUT_PENDING = INT32_MAX };
 
 static uint64_t group_bytes(const struct cairn_space *space, uint32_t group)
 {
@@ -609,12 +609,7 @@ static void put_batch(struct put_work *work)
 		work->step[i] = PUT_DONE;
 		work->write[i] = 0;
 		work->skip[i] = 0;
-		/* What is published can be refused (policy: newcomers may be worth less than what is there) before all of the
-		 * batch has pushed others out. */
-		if (i - copied == PUT_STEP) {
-			put_copies(work, copied, i);
-			copied = i;
-		}
+		const uint64_t *evicted = &store->stat.tier[CAIRN_TIER_MEMORY].evicted_parts, before = *evicted;
 		int32_t status = put_begin(work, i);
 		if (status == CAIRN_E_BUSY && copied < i) {
 			/* Our own copies stand in the way: finish them, then this one again. */
@@ -623,6 +618,12 @@ static void put_batch(struct put_work *work)
 			status = put_begin(work, i);
 		}
 		work->items[i].status = status;
+		/* Others had to go for it. Once it is published the policy can refuse it in turn, from the tail of its chain,
+		 * before the whole batch has pushed out what is worth more. */
+		if (*evicted != before) {
+			put_copies(work, copied, i + 1);
+			copied = i + 1;
+		}
 		if (status != CAIRN_EXISTED)
 			continue;
 		work->step[i] = PUT_STORED;

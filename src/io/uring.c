@@ -43,6 +43,11 @@ enum {
 };
 #define URING_ALONE_BYTES (256u << 10) /* a vector that is worth an operation of its own */
 #define URING_PIECE_BYTES (4ull << 20) /* smaller ones are no faster, and longer ones let urgent requests wait */
+/* Beside reads: what a device has been given to write is what a read waits for. Measured, p99 of reads of 2 MiB: ten
+ * times that of reads alone with 64 MiB of writes under way, three to five times with 1 MiB. */
+#define URING_BESIDE_BYTES (1ull << 20)
+#define URING_BESIDE_PIECE (1ull << 20)
+#define URING_BESIDE_NS 20000000ull    /* since the last read: another one is likely */
 
 struct job {
 	struct io_req *req;
@@ -66,11 +71,12 @@ struct uring_buffer {
 	uint32_t registered;
 };
 
-/* Urgent, then background. */
+enum { LANE_READS, LANE_WRITES, LANE_BACKGROUND, LANES };
 struct lane {
 	struct list queue; /* struct io_req, not begun */
 	struct job *cut;   /* begun, and not all of it given to pieces */
-	uint32_t pieces;   /* in the kernel */
+	uint32_t pieces;   /* in the kernel, and their bytes */
+	uint64_t bytes;
 };
 
 struct uring {
@@ -79,7 +85,8 @@ struct uring {
 	struct io_uring ring;
 	uint32_t ring_made, ring_enabled;
 	uint64_t in_flight; /* submitted and not delivered */
-	struct lane lane[2];
+	struct lane lane[LANES];
+	uint64_t read_ns;      /* when the last read was asked for */
 	struct list jobs_free, pieces_free;
 	struct list again;     /* pieces to go on with */
 	struct list completed; /* jobs */
@@ -112,6 +119,11 @@ struct uring {
 static struct uring *uring_of(struct io *io)
 {
 	return (struct uring *)(void *)io;
+}
+
+static struct lane *lane_of(struct uring *uring, const struct io_req *req)
+{
+	return &uring->lane[req->background ? LANE_BACKGROUND : req->op == IO_WRITE ? LANE_WRITES : LANE_READS];
 }
 
 /* ---- workers ----------------------------------------------------------------------------------------------------- */
@@ -303,7 +315,7 @@ static void flush_failed(struct uring *uring, int32_t result)
 {
 	uring->flush_failures++;
 	list_move(&uring->batch, &uring->waiting);
-	for (int lane = 0; lane < 2; lane++)
+	for (int lane = 0; lane < LANES; lane++)
 		for (struct list *node = uring->lane[lane].queue.next; node != &uring->lane[lane].queue; node = node->next) {
 			struct io_req *req = LIST_OF(node, struct io_req, link);
 			if (req->op == IO_FLUSH && req->result == 0)
@@ -353,7 +365,7 @@ static void piece_over(struct uring *uring, struct piece *piece, int32_t error)
 		job->req->result = error;
 	if (job->req->result && job->given < job->total) { /* the rest would be for nothing */
 		job->given = job->total;
-		uring->lane[job->req->background != 0].cut = NULL;
+		lane_of(uring, job->req)->cut = NULL;
 	}
 	if (job->pieces == 0 && job->given == job->total)
 		job_moved(uring, job);
@@ -361,7 +373,8 @@ static void piece_over(struct uring *uring, struct piece *piece, int32_t error)
 
 static void piece_moved(struct uring *uring, struct piece *piece, int32_t result)
 {
-	uring->lane[piece->job->req->background != 0].pieces--;
+	lane_of(uring, piece->job->req)->pieces--;
+	lane_of(uring, piece->job->req)->bytes -= piece->length - piece->moved;
 	int64_t counts = file_moved(&uring->file, result, &piece->refused);
 	if (counts > 0)
 		piece->moved += (uint64_t)counts;
@@ -412,7 +425,8 @@ static void piece_give(struct uring *uring, struct piece *piece)
 	if (fixed >= 0)
 		sqe->buf_index = (uint16_t)fixed;
 	io_uring_sqe_set_data(sqe, piece);
-	uring->lane[req->background != 0].pieces++;
+	lane_of(uring, req)->pieces++;
+	lane_of(uring, req)->bytes += room;
 }
 
 /* Takes the next request of a lane. What needs no transfer is over at once. Returns 0: there is none to begin. */
@@ -444,13 +458,20 @@ static int job_begin(struct uring *uring, struct lane *lane)
 	return 1;
 }
 
+/* Whether there are reads, or were a moment ago. */
+static int beside_reads(const struct uring *uring)
+{
+	return uring->lane[LANE_READS].pieces || clock_mono_ns(uring->io.clock) - uring->read_ns < URING_BESIDE_NS;
+}
+
 /* Bytes of the piece that begins where `job` stands. With registered buffers a long vector is a piece of its own, since
  * only a single one can be used as registered; short ones go together. */
 static uint64_t piece_length(const struct uring *uring, const struct job *job)
 {
 	const struct io_req *req = job->req;
 	uint64_t left = job->total - job->given, skip = job->given, length = 0;
-	left = left < URING_PIECE_BYTES ? left : URING_PIECE_BYTES;
+	uint64_t most = req->op == IO_WRITE && beside_reads(uring) ? URING_BESIDE_PIECE : URING_PIECE_BYTES;
+	left = left < most ? left : most;
 	for (uint32_t i = 0; i < req->nvec && uring->nbuffers && length < left; i++) {
 		uint64_t here = req->vec[i].length;
 		if (skip >= here) {
@@ -490,17 +511,21 @@ static int lane_give(struct uring *uring, struct lane *lane)
 	return 1;
 }
 
-/* Urgent before background; with `begin` 0 only what has begun. */
+/* Reads, then writes, then what is in the background; with `begin` 0 only what has begun. */
 static void dispatch(struct uring *uring, int begin)
 {
-	struct lane *urgent = &uring->lane[0], *background = &uring->lane[1];
+	struct lane *reads = &uring->lane[LANE_READS], *writes = &uring->lane[LANE_WRITES];
+	struct lane *background = &uring->lane[LANE_BACKGROUND];
 	struct list *node;
 	while ((node = list_pop_front(&uring->again)))
 		piece_give(uring, LIST_OF(node, struct piece, link));
-	while ((begin || urgent->cut) && lane_give(uring, urgent))
+	while ((begin || reads->cut) && lane_give(uring, reads))
+		;
+	while ((begin || writes->cut) && (!beside_reads(uring) || writes->bytes < URING_BESIDE_BYTES) &&
+	       lane_give(uring, writes))
 		;
 	while ((begin || background->cut) &&
-	       background->pieces < (urgent->pieces ? (uint32_t)URING_BACKGROUND : URING_PIECES / 2u) &&
+	       background->pieces < (reads->pieces + writes->pieces ? (uint32_t)URING_BACKGROUND : URING_PIECES / 2u) &&
 	       lane_give(uring, background))
 		;
 }
@@ -576,7 +601,9 @@ static void uring_submit(struct io *io, struct io_req *req)
 	if (req->op == IO_FLUSH && req->result == 0)
 		req->result = uring->broken;
 	uring->in_flight++;
-	list_push_back(&uring->lane[req->background != 0].queue, &req->link);
+	if (req->op == IO_READ)
+		uring->read_ns = clock_mono_ns(uring->io.clock);
+	list_push_back(&lane_of(uring, req)->queue, &req->link);
 }
 
 /* One at a time: what was not delivered may still be failed by a flush. */
@@ -668,9 +695,10 @@ static int uring_sync(struct io *io)
 /* Whether anything that has begun is still under way. */
 static int busy(const struct uring *uring)
 {
-	const struct lane *lane = uring->lane;
-	return lane[0].cut || lane[1].cut || lane[0].pieces || lane[1].pieces || uring->working ||
-	       !list_empty(&uring->again) || !list_empty(&uring->batch);
+	for (int lane = 0; lane < LANES; lane++)
+		if (uring->lane[lane].cut || uring->lane[lane].pieces)
+			return 1;
+	return uring->working || !list_empty(&uring->again) || !list_empty(&uring->batch);
 }
 
 static void uring_leave(struct io *io)
@@ -796,8 +824,9 @@ static const struct io_ops uring_ops = {
 
 static void lists_init(struct uring *uring)
 {
-	struct list *lists[] = {&uring->lane[0].queue, &uring->lane[1].queue, &uring->jobs_free, &uring->pieces_free,
-	                        &uring->again, &uring->completed, &uring->batch, &uring->waiting, &uring->todo,
+	struct list *lists[] = {&uring->lane[LANE_READS].queue, &uring->lane[LANE_WRITES].queue,
+	                        &uring->lane[LANE_BACKGROUND].queue, &uring->jobs_free, &uring->pieces_free, &uring->again,
+	                        &uring->completed, &uring->batch, &uring->waiting, &uring->todo,
 	                        &uring->worked};
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		list_init(lists[i]);

@@ -10,21 +10,9 @@
 #define MINUTE ((uint32_t)(60 * WATCH_UNITS_S))
 #define MINUTES_MAX 240u /* made up for after a long pause: by then half of everything has faded anyway */
 
-/* The low bits choose the sample and the high ones the bucket: they must not be the same. */
-static uint64_t mixed(uint64_t print)
-{
-	print = (print ^ print >> 32) * 0xd6e8feb86659fd93ull;
-	return (print ^ print >> 32) * 0xd6e8feb86659fd93ull;
-}
-
-static int is_watched(const struct watch *watch, uint64_t print)
-{
-	return !(mixed(print) & (watch->share - 1));
-}
-
 static uint32_t *bucket_of(struct watch *watch, uint64_t print)
 {
-	return &watch->cells[mixed(print) >> 40 & (watch->ncells - 1)].bucket;
+	return &watch->cells[watch_mixed(print) >> 40 & (watch->ncells - 1)].bucket;
 }
 
 static double age_of(const struct watch_cell *cell, uint32_t now)
@@ -61,7 +49,7 @@ static void make_room(struct watch *watch)
 		watch->share *= again ? 2 : 1;
 		for (uint32_t i = 0; i < watch->ncells; i++) {
 			const struct watch_cell *cell = &watch->cells[i];
-			if (cell->print && (cell->seen == INDEX_AGES || !is_watched(watch, cell->print)))
+			if (cell->print && (cell->seen == INDEX_AGES || !watch_wants(watch, cell->print)))
 				forget(watch, i);
 		}
 	}
@@ -71,7 +59,7 @@ void watch_use(struct watch *watch, uint64_t print, uint32_t class, uint32_t now
 {
 	check(class < INDEX_CLASSES);
 	print += !print;
-	if (!is_watched(watch, print))
+	if (!watch_wants(watch, print))
 		return;
 	uint32_t at = *bucket_of(watch, print);
 	while (at && watch->cells[at - 1].print != print)
@@ -82,7 +70,7 @@ void watch_use(struct watch *watch, uint64_t print, uint32_t class, uint32_t now
 	} else {
 		if (!watch->free)
 			make_room(watch);
-		if (!is_watched(watch, print))
+		if (!watch_wants(watch, print))
 			return;
 		at = watch->free;
 		uint32_t *bucket = bucket_of(watch, print);

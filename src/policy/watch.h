@@ -46,6 +46,17 @@ struct watch {
 
 /* `cells`: ncells zeroed cells, ncells a power of two of 16 at least. */
 void watch_init(struct watch *watch, struct watch_cell *cells, uint32_t ncells, uint32_t now);
+/* The low bits choose the sample and the high ones the bucket: they must not be the same. */
+static inline uint64_t watch_mixed(uint64_t print)
+{
+	print = (print ^ print >> 32) * 0xd6e8feb86659fd93ull;
+	return (print ^ print >> 32) * 0xd6e8feb86659fd93ull;
+}
+/* Whether a block is in the sample: of one that is not, watch_use need not be told. */
+static inline int watch_wants(const struct watch *watch, uint64_t print)
+{
+	return !(watch_mixed(print + !print) & (watch->share - 1));
+}
 /* A block is used, and is of `class` from now on. */
 void watch_use(struct watch *watch, uint64_t print, uint32_t class, uint32_t now);
 /* Makes the index anew for each minute that has ended by `now`. Returns their number. */

@@ -152,12 +152,19 @@ static void use_now(cairn *store, struct catalog_entry *e)
 	device->use_sum = (device->use_sum > was ? device->use_sum - was : 0) + now;
 }
 
+void entry_use_at(cairn *store, struct catalog_entry *e)
+{
+	e->flags = (uint8_t)((e->flags | CATALOG_USED) & ~CATALOG_CLOSED);
+	use_now(store, e);
+}
+
 void entry_touch(cairn *store, uint32_t entry, int used)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	if (used)
-		e->flags = (uint8_t)((e->flags | CATALOG_USED) & ~CATALOG_CLOSED);
-	use_now(store, e);
+		entry_use_at(store, e);
+	else
+		use_now(store, e);
 	/* Up the chain until an ancestor was touched in this tick: then all above it were. */
 	for (entry = e->parent; entry; entry = e->parent) {
 		e = catalog_at(store->catalog, entry);
@@ -184,13 +191,27 @@ uint32_t watch_now(cairn *store)
 	return now;
 }
 
+/* What tells a block in the sample, which lives as long as the process: keys are digests, so their own bits do. */
+static uint64_t watch_print(const struct catalog_entry *e)
+{
+	uint64_t halves[2];
+	memcpy(halves, e->prefix, 16);
+	return halves[0] ^ halves[1] * 0x9e3779b97f4a7c15ull ^ (uint64_t)e->space << 32 ^ e->part;
+}
+
+void entry_count_at(cairn *store, struct catalog_entry *e, uint32_t now)
+{
+	e->uses = e->uses < CATALOG_USES_MAX ? (e->uses + 1) & CATALOG_USES_MAX : CATALOG_USES_MAX;
+	uint64_t print = watch_print(e);
+	if (watch_wants(&store->watch, print))
+		watch_use(&store->watch, print, class_of(e), now);
+}
+
 void entry_count(cairn *store, uint32_t entry)
 {
-	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint32_t now = watch_now(store);
-	e->uses = e->uses < CATALOG_USES_MAX ? (e->uses + 1) & CATALOG_USES_MAX : CATALOG_USES_MAX;
 	(void)watch_minutes(&store->watch, now);
-	watch_use(&store->watch, print_of(store, e), class_of(e), now);
+	entry_count_at(store, catalog_at(store->catalog, entry), now);
 }
 
 void entry_count_first(cairn *store, uint32_t entry)

@@ -189,6 +189,8 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 	cairn *store = work->store;
 	const struct cairn_group *group = group_of(work, g);
 	uint64_t blocks = match->info.tokens / group->block_tokens;
+	uint32_t now = watch_now(store);
+	(void)watch_minutes(&store->watch, now);
 	for (uint64_t b = blocks; b-- > first_block(group, match->info.tokens);) /* tail first: its head is youngest */
 		for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
 			if (work->parts && !(work->parts >> part & 1))
@@ -204,8 +206,11 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
 			if (!hold(match, e, entry, &work->chains[g]->keys[b], max))
 				return 0;
-			entry_count(store, entry);
-			entry_touch(store, entry, 1);
+			entry_count_at(store, e, now);
+			if (b + 1 == blocks)
+				entry_touch(store, entry, 1);
+			else
+				entry_use_at(store, e);
 			if (memory)
 				slot_touch(store, e->slot);
 		}

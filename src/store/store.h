@@ -185,8 +185,12 @@ void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind,
 void entry_tick(cairn *store, uint64_t bytes);
 /* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
 void entry_touch(cairn *store, uint32_t entry, int used);
+/* Of one whose descendant, or a part of it, was touched in this tick: its ancestors were as well. */
+void entry_use_at(cairn *store, struct catalog_entry *e);
 /* Counts a use of an entry, and the index learns from it: once for each request, however many calls serve it. */
 void entry_count(cairn *store, uint32_t entry);
+/* The same of many at once, at a time of watch_now after which watch_minutes was called. */
+void entry_count_at(cairn *store, struct catalog_entry *e, uint32_t now);
 /* Of a new entry: its first use, on top of what is remembered of it. */
 void entry_count_first(cairn *store, uint32_t entry);
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);

@@ -22,11 +22,12 @@ enum {
 	KEY_ROUNDS,
 	KEY_SIZE,
 	KEY_LIST,
-	KEY_HTML
+	KEY_HTML,
+	KEY_TRACES
 };
 
 static const struct bench_family *const bench_families[] = {
-	&bench_memory, &bench_keys, &bench_flash, &bench_put, &bench_entries,
+	&bench_memory, &bench_keys, &bench_flash, &bench_put, &bench_entries, &bench_policy,
 };
 enum {
 	BENCH_FAMILIES = sizeof bench_families / sizeof bench_families[0]
@@ -43,6 +44,7 @@ static const struct argp_option bench_options[] = {
 	{"full", KEY_FULL, NULL, 0, "Catalogs of 5 and 16 million blocks where they fit", 1},
 	{"rounds", KEY_ROUNDS, "N", 0, "Rounds, 1 to 32 (5)", 1},
 	{"size", KEY_SIZE, "SIZE", 0, "Data of the flash figures (1 GiB)", 1},
+	{"traces", KEY_TRACES, "DIR", 0, "Recorded requests, for policy.real (CAIRN_TRACES)", 1},
 	{"html", KEY_HTML, "FILE", 0, "Write a page with a plot, too", 1},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
@@ -65,6 +67,9 @@ static int bench_option(int key, char *value)
 		if (args_number(value, BENCH_ROUNDS, &number) || !number)
 			return say_error("--rounds %s: give a number from 1 to %d", value, BENCH_ROUNDS);
 		bench.rounds = (uint32_t)number;
+		return 0;
+	case KEY_TRACES:
+		bench.traces = value;
 		return 0;
 	case KEY_HTML:
 		bench_page = value;
@@ -141,8 +146,13 @@ static int bench_operands(char **operand, uint32_t count)
 	for (uint32_t i = first; i < count; i++)
 		if (!bench_mark(operand[i]))
 			return bench_say_unknown(operand[i]);
+	/* Without names all that can be measured here: traces are not everybody's. */
 	for (uint32_t i = 0; i < bench.nresults && first == count; i++)
-		bench.results[i].wanted = 1;
+		bench.results[i].wanted = bench_has_traces(&bench) || strncmp(bench.results[i].figure->name, "policy.", 7) != 0;
+	for (uint32_t i = 0; i < bench.nresults && !bench_has_traces(&bench); i++)
+		if (bench.results[i].wanted && !strncmp(bench.results[i].figure->name, "policy.", 7))
+			return say_error("%s needs recorded requests; give their directory with --traces",
+			                 bench.results[i].figure->name);
 	return 0;
 }
 

@@ -17,7 +17,7 @@
 
 enum {
 	BENCH_ROUNDS = 32,  /* most rounds */
-	BENCH_RESULTS = 24, /* most figures of all families */
+	BENCH_RESULTS = 32, /* most figures of all families */
 };
 #define BENCH_PART_BYTES  ((uint64_t)2 << 20)
 #define BENCH_SPREAD_MOST 0.20 /* a wider one is called unsure */
@@ -77,6 +77,7 @@ struct bench {
 	char *dir;     /* where everything lies */
 	struct bench_result results[BENCH_RESULTS];
 	uint32_t nresults;
+	const char *traces; /* directory of recorded requests; NULL: CAIRN_TRACES says, or there are none */
 	const char *engine; /* fio's; NULL: not tried yet */
 	void *work;         /* of the family that runs */
 	uint64_t random;
@@ -97,7 +98,8 @@ struct bench_family {
 	int (*finish)(struct bench *bench);                /* after the rounds; may be NULL */
 	void (*done)(struct bench *bench);
 };
-extern const struct bench_family bench_memory, bench_keys, bench_flash, bench_put, bench_entries;
+extern const struct bench_family bench_memory, bench_keys, bench_flash, bench_put, bench_entries, bench_policy;
+int bench_has_traces(const struct bench *bench); /* bench_policy.c */
 
 /* Runs all families of which a figure is wanted. 0, or CLI_ERROR. */
 int bench_run(struct bench *bench, const struct bench_family *const *families, size_t count);

@@ -60,6 +60,7 @@ struct conn {
 	uint32_t nfds;
 	uint64_t *sent;            /* numbers of the extents that this connection has */
 	uint32_t nsent, sent_room;
+	uint64_t extents_told;     /* memory_generation + 1 of the list that this connection was told last; 0: none */
 	uint8_t *stage;            /* the client's, mapped; tcp: our own, for what comes behind frames; NULL: none */
 	uint64_t stage_bytes;
 };

@@ -163,6 +163,44 @@ static int extent_send(struct conn *conn, uint64_t extent, uint64_t length, int 
 	return 0;
 }
 
+/* Tells a connection which extents there are, when that has changed: what is not among them it may unmap. */
+static void extents_tell(struct conn *conn, struct bytes_writer *w)
+{
+	enum { EXTENTS_MAX = 1024 };
+	uint64_t live[EXTENTS_MAX], length;
+	uint32_t n = 0;
+	cairn *store = conn->daemon->store;
+	pthread_mutex_lock(&store->lock);
+	uint64_t generation = memory_generation(store->memory) + 1;
+	for (int fd; generation != conn->extents_told && n < EXTENTS_MAX; n++) {
+		if ((fd = memory_extent_fd(store->memory, n)) < 0)
+			break;
+		live[n] = extent_of(fd, &length);
+	}
+	pthread_mutex_unlock(&store->lock);
+	bytes_add64(w, generation);
+	bytes_add32(w, n);
+	bytes_add(w, live, (size_t)n * 8);
+	if (!n)
+		return;
+	conn->extents_told = generation;
+	uint32_t kept = 0; /* numbers of files are used again: one that went may come anew, with a descriptor */
+	for (uint32_t i = 0; i < conn->nsent; i++)
+		for (uint32_t k = 0; k < n; k++)
+			if (live[k] == conn->sent[i]) {
+				conn->sent[kept++] = conn->sent[i];
+				break;
+			}
+	conn->nsent = kept;
+}
+
+/* Milliseconds that are left of a call's time, one deadline for all of its items. */
+static uint32_t time_left(const struct conn *conn, uint32_t timeout_ms, uint64_t begun_ns)
+{
+	uint64_t gone_ms = (clock_mono_ns(conn->daemon->store->clock) - begun_ns) / 1000000;
+	return !timeout_ms ? 0 : gone_ms < timeout_ms ? timeout_ms - (uint32_t)gone_ms : 1;
+}
+
 static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_item *item,
                       const struct cairn_call *call, struct wire_result *result, struct bytes_writer *extents)
 {
@@ -220,10 +258,12 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 		mem_free(work);
 		return reply_plain(conn, head, result);
 	}
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, begun_ns = clock_mono_ns(store->clock);
 	int failed = 0, full = 0;
+	store_begin(store, space, work->items, batch->nitems);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		struct cairn_item *item = &work->items[i];
+		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
 		item->status = full ? CAIRN_E_BUSY : cairn_lease_take(store, space, item, &call, &leases[i]);
 		full |= item->status == CAIRN_E_BUSY && bytes;
 		if (!item->status && item->ret_bytes > batch->items[i].length) { /* more than there is room for there */
@@ -285,7 +325,11 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	else if (request->type == WIRE_GET)
 		result = cairn_get(store, space, work->items, batch->nitems, &call);
 	int failed = result < 0;
+	uint64_t begun_ns = clock_mono_ns(store->clock);
+	if (request->type == WIRE_LEASE)
+		store_begin(store, space, work->items, batch->nitems);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
+		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
 		if (request->type == WIRE_LEASE)
 			lease_one(conn, space, &work->items[i], &call, &work->results[i], &extents);
 		else
@@ -293,9 +337,11 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 		failed |= work->results[i].status < 0;
 	}
 	int error = conn_begin(conn, failed ? cairn_error_text() : NULL,
-	                       sizeof(extents_room) + (size_t)batch->nitems * sizeof(struct wire_result));
+	                       sizeof(extents_room) + 16384 + (size_t)batch->nitems * sizeof(struct wire_result));
 	if (!error) {
 		bytes_add(&conn->reply, extents_room, extents.used);
+		if (request->type == WIRE_LEASE)
+			extents_tell(conn, &conn->reply);
 		for (uint32_t i = 0; i < batch->nitems; i++)
 			wire_add_result(&conn->reply, &work->results[i]);
 		error = conn_reply(conn, head, result, 0);

@@ -445,6 +445,25 @@ void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_k
 		}
 }
 
+void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n)
+{
+	struct memory_stat memory;
+	pthread_mutex_lock(&store->lock);
+	memory_stat(store->memory, &memory);
+	uint64_t room = memory.capacity_bytes / 4;
+	for (size_t i = 0; i < n && space->described; i++) {
+		uint32_t slot, tier;
+		uint64_t bytes = 0;
+		int32_t status = slot_want(store, space, &items[i].key, items[i].part, 0, &slot, &tier, &bytes);
+		if (!status)
+			slot_release(store, slot);
+		if (status == CAIRN_E_BUSY || bytes > room)
+			break;
+		room -= bytes;
+	}
+	pthread_mutex_unlock(&store->lock);
+}
+
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
 
 struct cairn_lease {
@@ -564,7 +583,7 @@ CAIRN_API void cairn_lease_release(cairn *store, cairn_lease *lease)
 		if (lease->fd < 0)
 			mem_free((void *)(uintptr_t)lease->address); /* its own copy */
 		else
-			remote_lease_release(store, lease->remote);
+			remote_lease_release(store, lease->remote, lease->fd);
 		mem_free(lease);
 		return;
 	}

@@ -28,7 +28,7 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 /* One lease; *ret_number is what remote_lease_release gives back. */
 int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
                       struct cairn_lease_info *ret_info, uint64_t *ret_number);
-void remote_lease_release(cairn *store, uint64_t number);
+void remote_lease_release(cairn *store, uint64_t number, int fd); /* fd: of its cairn_lease_info */
 int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
                       uint64_t parts, uint32_t timeout_ms, struct cairn_match_info *ret_info, uint64_t *ret_number);
 void remote_match_release(cairn *store, uint64_t number);
@@ -69,6 +69,9 @@ struct remote_link {
 
 struct remote_extent {
 	uint64_t id;
+	uint64_t life, known; /* of which daemon, and the generation of its memory when it came */
+	uint32_t readers;     /* leases here, and copies under way */
+	uint32_t gone;        /* the daemon has given it up: unmapped with its last reader */
 	uint8_t *address;
 	uint64_t length;
 	int fd;
@@ -85,6 +88,7 @@ struct remote {
 	uint64_t life; /* changes when the daemon is another one: numbers of spaces begin anew */
 	struct remote_extent *extents;
 	uint32_t nextents, extents_room;
+	uint64_t generation, extents_life; /* of the newest list of extents that came */
 };
 
 struct remote_reply {

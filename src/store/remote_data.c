@@ -60,71 +60,127 @@ static void work_end(struct data_work *work)
 static struct remote_extent *extent_find(struct remote *remote, uint64_t id)
 {
 	for (uint32_t i = 0; i < remote->nextents; i++)
-		if (remote->extents[i].id == id)
+		if (remote->extents[i].id == id && !remote->extents[i].gone)
 			return &remote->extents[i];
 	return NULL;
 }
 
-/* Takes over `fd`. 0, NOMEM, or IO: it is not what it is said to be. */
-static int extent_add(struct remote *remote, uint64_t id, uint64_t length, int fd)
+static void extent_unmap(struct remote *remote, struct remote_extent *extent)
+{
+	munmap(extent->address, extent->length);
+	close(extent->fd);
+	*extent = remote->extents[--remote->nextents];
+}
+
+/* Takes over the descriptor of `given`, which is filled but for its address. The lock is held. 0, NOMEM, or IO: it is
+ * not what it is said to be. */
+static int extent_add(struct remote *remote, struct remote_extent given)
 {
 	struct stat stat;
-	int error = 0;
-	pthread_mutex_lock(&remote->lock);
-	if (extent_find(remote, id)) {
-		close(fd); /* came by another connection too */
-	} else if (fstat(fd, &stat) || (uint64_t)stat.st_size != length || !length) {
-		close(fd);
-		error = CAIRN_E_IO;
-	} else {
-		if (remote->nextents == remote->extents_room) {
-			uint32_t room = remote->extents_room ? 2 * remote->extents_room : 16;
-			struct remote_extent *grown = mem_grow(remote->extents, room * sizeof(*grown));
-			if (grown) {
-				remote->extents = grown;
-				remote->extents_room = room;
-			}
-		}
-		void *address = mmap(NULL, length, PROT_READ, MAP_SHARED, fd, 0);
-		if (address == MAP_FAILED || remote->nextents == remote->extents_room) {
-			if (address != MAP_FAILED)
-				munmap(address, length);
-			close(fd);
-			error = CAIRN_E_NOMEM;
-		} else {
-			remote->extents[remote->nextents++] = (struct remote_extent){id, address, length, fd};
-		}
+	if (extent_find(remote, given.id)) {
+		close(given.fd); /* came by another connection too */
+		return 0;
 	}
+	if (remote->nextents == remote->extents_room) {
+		uint32_t room = remote->extents_room ? 2 * remote->extents_room : 16;
+		struct remote_extent *grown = mem_grow(remote->extents, room * sizeof(*grown));
+		if (!grown) {
+			close(given.fd);
+			return CAIRN_E_NOMEM;
+		}
+		remote->extents = grown;
+		remote->extents_room = room;
+	}
+	int good = given.length && !fstat(given.fd, &stat) && (uint64_t)stat.st_size == given.length;
+	given.address = good ? mmap(NULL, given.length, PROT_READ, MAP_SHARED, given.fd, 0) : MAP_FAILED;
+	if (given.address == MAP_FAILED) {
+		close(given.fd);
+		return good ? CAIRN_E_NOMEM : CAIRN_E_IO;
+	}
+	remote->extents[remote->nextents++] = given;
+	return 0;
+}
+
+/* A list of all extents that the daemon has: memory that it gave up is let go, or it would be taken twice. What
+ * somebody here still reads (of a daemon that is no more) goes when that ends. */
+static void extents_keep(struct remote *remote, uint64_t life, uint64_t generation, const uint8_t *ids, uint32_t n)
+{
+	if (life != remote->life || generation < remote->generation)
+		return; /* an older answer, which another connection's has overtaken */
+	remote->generation = generation;
+	for (uint32_t i = remote->nextents; i-- > 0;) {
+		struct remote_extent *extent = &remote->extents[i];
+		int there = extent->life == life && extent->known > generation;
+		for (uint32_t k = 0; k < n && !there; k++)
+			there = extent->life == life && bytes_get64(ids + 8ull * k) == extent->id;
+		extent->gone |= !there;
+		if (extent->gone && !extent->readers)
+			extent_unmap(remote, extent);
+	}
+}
+
+/* What a lease's reply says of extents: as many numbers and lengths as descriptors; then the generation, and perhaps a
+ * list. 0 or IO. */
+static int extents_take(struct remote *remote, const struct remote_link *link, struct remote_reply *reply)
+{
+	struct remote_extent given[WIRE_FDS_MAX];
+	uint32_t nfds = reply->head.nfds;
+	int error = 0;
+	for (uint32_t i = 0; i < nfds; i++) {
+		given[i] = (struct remote_extent){.life = link->life, .fd = reply->fds[i]};
+		given[i].id = bytes_take64(&reply->body);
+		given[i].length = bytes_take64(&reply->body);
+	}
+	uint64_t generation = bytes_take64(&reply->body);
+	uint32_t n = bytes_take32(&reply->body);
+	const uint8_t *ids = n <= WIRE_BODY_MAX / 8 ? bytes_take(&reply->body, 8ull * n) : NULL;
+	error = reply->body.failed || (n && !ids) ? CAIRN_E_IO : 0;
+	pthread_mutex_lock(&remote->lock);
+	if (link->life == remote->life && remote->extents_life != link->life) { /* another daemon counts anew */
+		remote->extents_life = link->life;
+		remote->generation = 0;
+	}
+	for (uint32_t i = 0; i < nfds; i++) {
+		given[i].known = generation;
+		if (error)
+			close(given[i].fd);
+		else
+			error = extent_add(remote, given[i]);
+	}
+	if (!error && n)
+		extents_keep(remote, link->life, generation, ids, n);
 	pthread_mutex_unlock(&remote->lock);
 	return error;
 }
 
-/* The extents that a lease's reply brings: as many numbers and lengths as descriptors. */
-static int extents_take(struct remote *remote, struct remote_reply *reply)
-{
-	int error = 0;
-	for (uint32_t i = 0; i < reply->head.nfds; i++) {
-		uint64_t id = bytes_take64(&reply->body), length = bytes_take64(&reply->body);
-		if (reply->body.failed || error)
-			close(reply->fds[i]);
-		else
-			error = extent_add(remote, id, length, reply->fds[i]);
-	}
-	return error || reply->body.failed ? CAIRN_E_IO : 0;
-}
-
-/* Where a leased part lies in this process; NULL: nowhere that it could. */
-static const uint8_t *leased_bytes(struct remote *remote, const struct wire_result *result, int *ret_fd)
+/* Where a leased part lies in this process, which reads there until extent_leave; NULL: nowhere that it could. */
+static const uint8_t *extent_enter(struct remote *remote, const struct wire_result *result, int *ret_fd)
 {
 	const uint8_t *at = NULL;
 	pthread_mutex_lock(&remote->lock);
-	const struct remote_extent *extent = extent_find(remote, result->extent);
+	struct remote_extent *extent = extent_find(remote, result->extent);
 	if (extent && result->offset <= extent->length && result->bytes <= extent->length - result->offset) {
 		at = extent->address + result->offset;
 		*ret_fd = extent->fd;
+		extent->readers++;
 	}
 	pthread_mutex_unlock(&remote->lock);
 	return at;
+}
+
+static void extent_leave(struct remote *remote, int fd)
+{
+	pthread_mutex_lock(&remote->lock);
+	for (uint32_t i = 0; i < remote->nextents; i++) {
+		struct remote_extent *extent = &remote->extents[i];
+		if (extent->fd != fd)
+			continue;
+		check(extent->readers);
+		if (--extent->readers == 0 && extent->gone)
+			extent_unmap(remote, extent);
+		break;
+	}
+	pthread_mutex_unlock(&remote->lock);
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
@@ -133,10 +189,10 @@ static const uint8_t *leased_bytes(struct remote *remote, const struct wire_resu
 static int batch_take(struct data_work *work)
 {
 	const struct wire_batch *batch = &work->request.u.batch;
-	if (extents_take(work->remote, &work->reply))
-		work->broken = 1;
 	if (work->reply.head.result < 0 && work->reply.body.at == work->reply.body.end)
 		return (int)work->reply.head.result; /* concerns all: there are no results */
+	if (work->request.type == WIRE_LEASE && extents_take(work->remote, work->link, &work->reply))
+		work->broken = 1;
 	for (uint32_t i = 0; i < batch->nitems; i++)
 		wire_take_result(&work->reply.body, &work->results[i]);
 	if (work->reply.body.failed || work->broken) {
@@ -424,7 +480,7 @@ static void lease_deliver(struct data_work *work, struct cairn_item *item, const
 	item_take(item, result);
 	if (item->status != CAIRN_OK)
 		return;
-	const uint8_t *from = leased_bytes(work->remote, result, &fd);
+	const uint8_t *from = extent_enter(work->remote, result, &fd);
 	if (!from)
 		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->path);
 	else if (buffers_check(item, &room))
@@ -434,6 +490,8 @@ static void lease_deliver(struct data_work *work, struct cairn_item *item, const
 		                       (unsigned long long)result->bytes, (unsigned long long)room);
 	else
 		part_deliver(item, result, from);
+	if (from)
+		extent_leave(work->remote, fd);
 }
 
 /* Gives the leases of the batch's results back: one way, nothing is waited for. */
@@ -602,7 +660,7 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 		const struct wire_result *result = &work->results[0];
 		int fd = -1;
 		item_take(item, result);
-		const uint8_t *at = item->status ? NULL : leased_bytes(work->remote, result, &fd);
+		const uint8_t *at = item->status ? NULL : extent_enter(work->remote, result, &fd);
 		if (!item->status && !at)
 			item->status =
 				err_set(CAIRN_E_IO, "lease: the cairnd at %s named memory that is not there", work->remote->path);
@@ -628,8 +686,9 @@ static void number_return(cairn *store, uint32_t type, uint64_t number)
 	remote_link_drop(store->remote, link, link_send(link->fd, &head, body, NULL, 0) != 0);
 }
 
-void remote_lease_release(cairn *store, uint64_t number)
+void remote_lease_release(cairn *store, uint64_t number, int fd)
 {
+	extent_leave(store->remote, fd);
 	number_return(store, WIRE_RELEASE, number);
 }
 

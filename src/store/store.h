@@ -245,6 +245,8 @@ long store_put(cairn *store, const struct cairn_space *space, struct cairn_item 
 /* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
  * since `since` (watch_now). 0: not now. */
 int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);
+/* Begins to read what is in flash alone of items that are about to be leased one by one. Does not wait. */
+void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n);
 /* Brings the parts of a chain into memory without waiting. */
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
 /* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in

@@ -54,7 +54,7 @@ static void extent_drop(const struct memory *memory, struct memory_extent *exten
 }
 
 /* New bytes for an extent that goes to another tenant, so that this one sees nothing of the last. */
-static void extent_renew(const struct memory *memory, struct memory_extent *extent)
+static void extent_renew(struct memory *memory, struct memory_extent *extent)
 {
 	int fd;
 	uint8_t *base;
@@ -67,6 +67,7 @@ static void extent_renew(const struct memory *memory, struct memory_extent *exte
 	if (memory->gone)
 		memory->gone(memory->gone_arg, extent->base);
 	extent_drop(memory, extent);
+	memory->generation++;
 	extent->fd = fd;
 	extent->base = base;
 }
@@ -571,6 +572,16 @@ void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint6
 	uint32_t cell = memory->slots[slot].cell, cells = memory->extent_pages * CELLS_IN_PAGE;
 	*ret_fd = memory->extents[cell / cells].fd;
 	*ret_offset = (uint64_t)(cell % cells) * MEMORY_CELL;
+}
+
+uint64_t memory_generation(const struct memory *memory)
+{
+	return memory->generation;
+}
+
+int memory_extent_fd(const struct memory *memory, uint32_t extent)
+{
+	return extent < memory->nextents ? memory->extents[extent].fd : -1;
 }
 
 void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length)

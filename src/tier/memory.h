@@ -94,6 +94,10 @@ void memory_time(struct memory *memory, uint32_t now);
 void memory_touch(struct memory *memory, uint32_t slot, uint32_t list);
 /* Just behind (older than) `ahead`, in its list and as if used with it; `ahead` is in a list of the same tenant. */
 void memory_touch_behind(struct memory *memory, uint32_t slot, uint32_t ahead);
+/* Changes whenever an extent's memory is given up for new memory. */
+uint64_t memory_generation(const struct memory *memory);
+/* The memfd of an extent, by number; -1: there are no more. */
+int memory_extent_fd(const struct memory *memory, uint32_t extent);
 /* The extents, by number: their address and length; NULL: there are no more. */
 void *memory_extent_at(const struct memory *memory, uint32_t extent, uint64_t *ret_length);
 /* `gone` is called, under the store's lock, before an extent's address is given up while the memory is open. */

@@ -55,6 +55,7 @@ struct memory {
 	uint32_t drain;            /* extent in drain + 1; 0: none */
 	void (*gone)(void *arg, const void *address); /* NULL: nobody asks */
 	void *gone_arg;
+	uint64_t generation;       /* of the extents: see memory_generation */
 	uint32_t drain_cell;       /* where the search for its next victim goes on, a cell of the extent */
 	uint32_t now;              /* time of uses, as policy/watch.h counts it */
 	struct memory_policy policy;

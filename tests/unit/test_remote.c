@@ -713,13 +713,61 @@ static void test_remote__takes_no_place_nor_number_that_is_not_the_clients(void 
 	struct cairn_lease_info info;
 	uint64_t first, second;
 	assert_int_equal(remote_lease_take(store, space, &item, &call, &info, &first), 0);
-	remote_lease_release(store, first);
+	remote_lease_release(store, first, info.fd);
 	assert_int_equal(remote_lease_take(store, space, &item, &call, &info, &second), 0);
 	assert_true(first != second);
-	remote_lease_release(store, first);
+	uint8_t number[12]; /* the old number again */
+	bytes_set32(number, 1);
+	bytes_set64(number + 4, first);
+	struct wire_head head = {.version = WIRE_VERSION, .type = WIRE_RELEASE, .body_bytes = sizeof number};
+	link = remote_link_take(store->remote, &error);
+	assert_int_equal(link_send(link->fd, &head, number, NULL, 0), 0);
+	remote_link_drop(store->remote, link, 0);
 	assert_int_equal(stat_of(store).leased_bytes, LENGTH);
-	remote_lease_release(store, second);
+	remote_lease_release(store, second, info.fd);
 	assert_int_equal(stat_of(store).leased_bytes, 0);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+/* Memory that went from one tenant to another is not kept by those who mapped it. */
+static void test_remote__lets_go_of_memory_that_the_daemon_gave_up(void **state)
+{
+	(void)state;
+	struct served served;
+	start(&served, 8 * MIB); /* four extents */
+	cairn *store = served_client(&served);
+	for (int round = 0; round < 6; round++) {
+		char tenant[8];
+		snprintf(tenant, sizeof tenant, "t%d", round % 3);
+		cairn_space *space = space_named(store, tenant, "m");
+		uint64_t chain = 10 + (uint64_t)round;
+		assert_int_equal(put_chain(store, space, chain, 0, 120, LENGTH, CAIRN_DURABLE_FLASH), 120);
+		for (uint32_t i = 0; i < 120; i++) {
+			cairn_key key = key_at(chain, i);
+			assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+		}
+		assert_true(store->remote->nextents >= 1 && store->remote->nextents <= 4);
+		for (uint32_t i = 0; i < store->remote->nextents; i++) {
+			assert_int_equal(store->remote->extents[i].readers, 0);
+			assert_int_equal(store->remote->extents[i].gone, 0);
+		}
+	}
+	assert_true(store->remote->generation > 3); /* it did change hands */
+	/* The leases of a daemon that is no more keep its memory; the last one lets it go. */
+	cairn_space *space = space_named(store, "t2", "m");
+	cairn_lease *lease = lease_of(store, space, 15, 119);
+	served_stop(&served);
+	served_start(&served);
+	cairn_key key = key_at(15, 118);
+	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_OK);
+	struct cairn_lease_info info;
+	cairn_lease_get_info(lease, &info);
+	key = key_at(15, 119);
+	assert_true(pattern_is(info.address, LENGTH, &key, 0, 0));
+	uint32_t before = store->remote->nextents;
+	cairn_lease_release(store, lease);
+	assert_int_equal(store->remote->nextents, before - 1);
 	assert_int_equal(cairn_close(store), 0);
 	done(&served);
 }
@@ -773,6 +821,7 @@ int main(void)
 		cmocka_unit_test(test_remote__goes_on_when_daemon_is_another),
 		cmocka_unit_test(test_remote__serves_many_at_once),
 		cmocka_unit_test(test_remote__stays_when_clients_lie),
+		cmocka_unit_test(test_remote__lets_go_of_memory_that_the_daemon_gave_up),
 		cmocka_unit_test(test_remote__takes_no_place_nor_number_that_is_not_the_clients),
 		cmocka_unit_test(test_remote__refuses_staging_memory_that_could_shrink),
 	};

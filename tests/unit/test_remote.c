@@ -376,6 +376,7 @@ static void test_remote__checks_what_travels(void **state)
 	cairn *own = served.daemon.store;
 	cairn_space *same = space_named(own, NULL, "m");
 	cairn_key bad = key_at(1, 3);
+	assert_int_equal(get_status(own, same, &bad, LARGE), CAIRN_OK); /* in memory now, if it was not */
 	pthread_mutex_lock(&own->lock);
 	uint32_t entry = catalog_find(own->catalog, same->number, bad.bytes, 0);
 	uint32_t slot = catalog_at(own->catalog, entry)->slot;

@@ -106,6 +106,9 @@ static void file_retry(struct file_mover *mover, struct cairn_item *item)
 
 		if (done < 0)
 			item->status = (int32_t)done;
+		/* What is there now is what the try before this one left: it was not there before this program. */
+		if (item->status == CAIRN_EXISTED)
+			item->status = CAIRN_OK;
 		if (item->status >= 0)
 			return;
 		failures += item->status != CAIRN_E_BUSY;

@@ -45,8 +45,10 @@ says 'missing/parent: No such file'
 check "no parent was made" test ! -e missing
 run 2 "$CAIRN" put '' a file
 says 'give a directory'
-run 2 "$CAIRN" put tcp:host:1 a file
-says 'directories only'
+run 2 "$CAIRN" put tcp://host:1 a file
+says 'has no TLS'
+run 2 "$CAIRN" put unix: a file
+says 'without the path'
 ln -s nowhere dangling
 run 2 "$CAIRN" put dangling a file
 says 'dangling.*No such file'

@@ -92,13 +92,19 @@ same f7 got
 run 0 "$CAIRN" ls disk/s
 run 0 "$CAIRN" stat disk/s
 run 0 "$CAIRN" put disk/s f8 f8
-# A segment less: others take what they take, and a short run does not wait for its end.
-roomy "put f8 on a full disk" 4096
-check "blocks were given back" test "$(du -k disk/s | cut -f1)" -lt "$before"
 readable f8
+# A store gives back while it is open, and a short run does not wait for that: some runs.
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	[ "$(du -k disk/s | cut -f1)" -lt "$before" ] && [ "$(stat -f -c %a disk)" -gt 500 ] && break
+	random "more$i" $M
+	run 0 "$CAIRN" put disk/s "more$i" "more$i"
+done
+# A segment less: others take what they take.
+roomy "puts on a full disk" 4096
+check "blocks were given back" test "$(du -k disk/s | cut -f1)" -lt "$before"
 # The same after a reopen, and once more when others took that too.
 run 0 "$CAIRN" put disk/s f1 f1
-roomy "put f1 after it" 4096
+readable f1
 fill more
 run 0 "$CAIRN" put disk/s f2 f2
 readable f2

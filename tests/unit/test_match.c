@@ -238,6 +238,9 @@ static void test_match__keeps_blocks_when_flash_turns_over(void **state)
 	assert_true(stat_of(store).tier[CAIRN_TIER_FLASH].evicted_parts > 200);
 	for (uint32_t i = 0; i < 20; i++) {
 		cairn_key key = key_at(1, i);
+		/* In flash, where all else has turned over: not only in memory. */
+		uint32_t entry = catalog_find(store->catalog, space->number, key.bytes, 0);
+		assert_true(entry && catalog_at(store->catalog, entry)->flags & CATALOG_FLASH);
 		assert_int_equal(get_status(store, space, &key, 100000), CAIRN_OK);
 	}
 	cairn_match_release(store, match);

@@ -117,6 +117,11 @@ struct catalog_entry *catalog_at(struct catalog *catalog, uint32_t entry)
 	return &catalog->entries[entry - 1];
 }
 
+struct catalog_entry *catalog_entries(struct catalog *catalog)
+{
+	return catalog->entries;
+}
+
 struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry)
 {
 	check(entry && entry <= catalog->fresh);

@@ -75,6 +75,8 @@ static inline void catalog_set_check(struct catalog_entry *e, uint64_t check)
 }
 
 struct catalog_entry *catalog_at(struct catalog *catalog, uint32_t entry);
+/* All entries: number N is at N - 1. For loops over numbers that were just looked up. */
+struct catalog_entry *catalog_entries(struct catalog *catalog);
 /* The same for an entry that may have been freed since: NULL then. */
 struct catalog_entry *catalog_peek(struct catalog *catalog, uint32_t entry);
 /* The entry of a part, ghosts included; 0: none. */

@@ -189,6 +189,7 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 	cairn *store = work->store;
 	const struct cairn_group *group = group_of(work, g);
 	uint64_t blocks = match->info.tokens / group->block_tokens;
+	struct catalog_entry *entries = catalog_entries(store->catalog);
 	uint32_t now = watch_now(store);
 	(void)watch_minutes(&store->watch, now);
 	for (uint64_t b = blocks; b-- > first_block(group, match->info.tokens);) /* tail first: its head is youngest */
@@ -198,7 +199,7 @@ static int take_group(struct match_work *work, struct cairn_match *match, uint32
 			uint32_t entry = work->found[g] ? work->found[g][b]
 			                                : catalog_find(store->catalog, work->space->number,
 			                                               work->chains[g]->keys[b].bytes, part);
-			struct catalog_entry *e = entry ? catalog_at(store->catalog, entry) : NULL;
+			struct catalog_entry *e = entry ? &entries[entry - 1] : NULL;
 			if (!e || (e->flags & CATALOG_GHOST))
 				continue;
 			int memory = e->slot && slot_ready(store, e->slot);

@@ -171,7 +171,7 @@ void wire_take_chain(struct bytes_reader *r, struct wire_chain *ret_chain)
 		ret_chain->nkeys = 0;
 }
 
-void wire_add_name(struct bytes_writer *w, const struct cairn_session_name *name)
+void wire_add_name(struct bytes_writer *w, const struct wire_name *name)
 {
 	wire_add_text(w, name->tenant);
 	wire_add_text(w, name->owner);
@@ -228,13 +228,6 @@ static void add_wire_chain(struct bytes_writer *w, const struct wire_chain *chai
 	wire_add_chain(w, &(struct cairn_chain){chain->group, chain->keys, chain->nkeys});
 }
 
-static void add_name(struct bytes_writer *w, const struct wire_name *name)
-{
-	wire_add_text(w, name->tenant);
-	wire_add_text(w, name->owner);
-	wire_add_text(w, name->name);
-}
-
 static void save_encode(const struct wire_save *save, struct bytes_writer *w)
 {
 	bytes_add32(w, save->space);
@@ -244,7 +237,7 @@ static void save_encode(const struct wire_save *save, struct bytes_writer *w)
 	bytes_add32(w, save->durability);
 	bytes_add64(w, save->tokens);
 	bytes_add64(w, save->ttl_s);
-	add_name(w, &save->name);
+	wire_add_name(w, &save->name);
 	for (uint32_t i = 0; i < save->nchains; i++)
 		add_wire_chain(w, &save->chains[i]);
 	bytes_add32(w, save->state_bytes);
@@ -377,10 +370,10 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 	case WIRE_RESUME:
 	case WIRE_FORGET:
 	case WIRE_CLOSE:
-		add_name(w, &request->u.name);
+		wire_add_name(w, &request->u.name);
 		break;
 	case WIRE_PIN:
-		add_name(w, &request->u.pin.name);
+		wire_add_name(w, &request->u.pin.name);
 		bytes_add32(w, request->u.pin.pin);
 		bytes_add64(w, request->u.pin.ttl_s);
 		break;

@@ -112,7 +112,7 @@ void wire_take_chain(struct bytes_reader *r, struct wire_chain *ret_chain);
 struct wire_name {
 	char tenant[WIRE_TEXT_MAX], owner[WIRE_TEXT_MAX], name[WIRE_TEXT_MAX];
 };
-void wire_add_name(struct bytes_writer *w, const struct cairn_session_name *name);
+void wire_add_name(struct bytes_writer *w, const struct wire_name *name);
 void wire_take_name(struct bytes_reader *r, struct wire_name *ret_name);
 void wire_name_view(const struct wire_name *name, struct cairn_session_name *ret_view);
 

@@ -207,22 +207,26 @@ static int reset(int errnum)
 	return errnum == EPIPE || errnum == ECONNRESET || errnum == ENOTCONN ? -ECONNRESET : -errnum;
 }
 
+/* After a transfer that failed at once: 0 when it may be tried again, or -errno. */
+static int socket_retry(int fd, short what, int64_t deadline_ms)
+{
+	if (errno == EINTR)
+		return 0;
+	return errno == EAGAIN || errno == EWOULDBLOCK ? socket_wait(fd, what, deadline_ms) : reset(errno);
+}
+
 /* Sends all of a message; descriptors, if there are any, with its first byte. */
 static int send_all(int fd, struct msghdr *message)
 {
 	int64_t deadline = now_ms() + LINK_FRAME_MS;
 	while (message->msg_iovlen) {
 		ssize_t sent = sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			int error = socket_wait(fd, POLLOUT, deadline);
+		if (sent < 0) {
+			int error = socket_retry(fd, POLLOUT, deadline);
 			if (error)
 				return error;
 			continue;
 		}
-		if (sent < 0 && errno == EINTR)
-			continue;
-		if (sent < 0)
-			return reset(errno);
 		message->msg_control = NULL;
 		message->msg_controllen = 0;
 		size_t moved = (size_t)sent;
@@ -303,16 +307,12 @@ static int receive_bytes(int fd, uint8_t *to, size_t length, int64_t deadline_ms
 		                         .msg_control = control.room,
 		                         .msg_controllen = sizeof(control.room)};
 		ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			int error = socket_wait(fd, POLLIN, deadline_ms);
+		if (n < 0) {
+			int error = socket_retry(fd, POLLIN, deadline_ms);
 			if (error)
 				return error;
 			continue;
 		}
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return reset(errno);
 		if (descriptors_take(&message, fds, nfds))
 			return -EPROTO;
 		if (n == 0)
@@ -327,15 +327,10 @@ int link_receive_bytes(int fd, void *bytes, size_t length)
 	int64_t deadline = now_ms() + LINK_FRAME_MS;
 	for (size_t got = 0; got < length;) {
 		ssize_t n = recv(fd, (uint8_t *)bytes + got, length - got, MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-			int error = socket_wait(fd, POLLIN, deadline);
-			if (error)
-				return error;
-		} else if (n <= 0 && !(n < 0 && errno == EINTR)) {
-			return n == 0 ? -ECONNRESET : reset(errno);
-		} else if (n > 0) {
-			got += (size_t)n;
-		}
+		int error = n > 0 ? 0 : n == 0 ? -ECONNRESET : socket_retry(fd, POLLIN, deadline);
+		if (error)
+			return error;
+		got += n > 0 ? (size_t)n : 0;
 	}
 	return 0;
 }

@@ -89,12 +89,6 @@ int remote_receive(struct remote *remote, struct remote_link *link, uint32_t tim
 	return error ? link_lost(remote, error) : 0;
 }
 
-int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply)
-{
-	int error = frame_receive(link, 0, ret_reply);
-	return error ? link_lost(remote, error) : 0;
-}
-
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
 static void link_free(struct remote_link *link)

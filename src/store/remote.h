@@ -105,12 +105,11 @@ void remote_link_drop(struct remote *remote, struct remote_link *link, int broke
  * broken. */
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
                 uint32_t timeout_ms, struct remote_reply *ret_reply);
-/* The two halves of a call: bulk_bytes follow the request, sent by the caller. remote_send: 0 or -errno. */
+/* The two halves of a call: bulk_bytes follow the request, sent by the caller. remote_send: 0 or -errno.
+ * remote_receive, timeout 0, is also how the frames behind one that said WIRE_MORE come. */
 int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes);
 int remote_receive(struct remote *remote, struct remote_link *link, uint32_t timeout_ms,
                    struct remote_reply *ret_reply);
-/* The next frame of a reply that said WIRE_MORE. */
-int remote_more(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
 /* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the
  * reply's own result is returned, with its text set where it is an error. */
 int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,
@@ -118,6 +117,9 @@ int64_t remote_ask(struct remote *remote, const struct wire_request *request, ui
 /* The daemon's number of a space, described to it anew where it is another one. 0 or an error. */
 int remote_space_number(struct remote *remote, struct remote_link *link, struct cairn_space *space,
                         uint32_t *ret_number);
+/* An item as a request has it, but for where its bytes lie; and its bytes, copied one buffer behind the other. */
+void remote_item_name(const struct cairn_item *item, struct wire_item *to);
+void remote_item_copy(uint8_t *to, const struct cairn_item *item);
 /* Staging memory of at least so many bytes, known to the daemon. 0 or an error; INVAL never. */
 int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t bytes);
 

@@ -185,6 +185,11 @@ static void extent_leave(struct remote *remote, int fd)
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
+static int answer_wrong(const struct remote *remote)
+{
+	return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", remote->path);
+}
+
 /* What a batch's reply says: its results are in work->results. 0 or an error, of all of them. */
 static int batch_take(struct data_work *work)
 {
@@ -197,7 +202,7 @@ static int batch_take(struct data_work *work)
 		wire_take_result(&work->reply.body, &work->results[i]);
 	if (work->reply.body.failed || work->broken) {
 		work->broken = 1;
-		return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+		return answer_wrong(work->remote);
 	}
 	return 0;
 }
@@ -219,7 +224,7 @@ static void item_take(struct cairn_item *item, const struct wire_result *result)
 	item->ret_check = result->check;
 }
 
-static void item_name(const struct cairn_item *item, struct wire_item *to)
+void remote_item_name(const struct cairn_item *item, struct wire_item *to)
 {
 	*to = (struct wire_item){.key = item->key, .group = item->group, .part = item->part, .flags = item->flags};
 	if (item->parent) {
@@ -237,8 +242,7 @@ static void fail_rest(struct cairn_item *items, size_t from, size_t n, int error
 	}
 }
 
-/* Copies an item's bytes into staging memory. */
-static void stage_copy(uint8_t *to, const struct cairn_item *item)
+void remote_item_copy(uint8_t *to, const struct cairn_item *item)
 {
 	buffers_fence(item);
 	for (uint32_t b = 0; b < item->nbufs; b++) {
@@ -268,7 +272,7 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 		if (batch->nitems && used + bytes > STAGE_BATCH_BYTES)
 			break;
 		struct wire_item *to = &batch->items[batch->nitems];
-		item_name(&items[at], to);
+		remote_item_name(&items[at], to);
 		to->offset = used;
 		to->length = bytes;
 		work->index[batch->nitems++] = (uint32_t)at;
@@ -349,7 +353,7 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 			work->broken |= error == CAIRN_E_IO;
 		} else {
 			for (uint32_t i = 0; i < batch->nitems; i++)
-				stage_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
+				remote_item_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
 			error = batch_send(work, call->timeout_ms);
 		}
 		if (error) {
@@ -378,18 +382,26 @@ static int bytes_skip(int fd, uint64_t length)
 	return error;
 }
 
+/* Do the item's buffers have room for the part? 0, INVAL or SIZE. */
+static int room_check(const struct cairn_item *item, const struct wire_result *result)
+{
+	uint64_t room;
+	if (buffers_check(item, &room))
+		return err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
+	if (room < result->bytes)
+		return err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
+		               (unsigned long long)result->bytes, (unsigned long long)room);
+	return 0;
+}
+
 /* Receives an item's bytes into its buffers, and checks them. 0 or -errno. */
 static int item_receive(int fd, struct cairn_item *item, const struct wire_result *result)
 {
-	uint64_t room = 0, left = result->bytes;
+	uint64_t left = result->bytes;
 	struct digest_xxh xxh;
 	int error = 0;
 	item_take(item, result);
-	if (buffers_check(item, &room))
-		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
-	else if (room < result->bytes)
-		item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
-		                       (unsigned long long)result->bytes, (unsigned long long)room);
+	item->status = room_check(item, result);
 	if (item->status)
 		return bytes_skip(fd, result->bytes);
 	digest_xxh_init(&xxh, 0);
@@ -428,7 +440,7 @@ static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t 
 		n = 0;
 		batch->nitems = asked;
 		for (uint32_t i = 0; i < asked; i++) {
-			item_name(&items[pending[i]], &batch->items[i]);
+			remote_item_name(&items[pending[i]], &batch->items[i]);
 			(void)buffers_check(&items[pending[i]], &batch->items[i].length); /* the room for it */
 		}
 		int error = batch_send(work, timeout_ms);
@@ -475,7 +487,6 @@ static void part_deliver(struct cairn_item *item, const struct wire_result *resu
 /* One lease of the batch is here: delivers it, or says why not. */
 static void lease_deliver(struct data_work *work, struct cairn_item *item, const struct wire_result *result)
 {
-	uint64_t room = 0;
 	int fd;
 	item_take(item, result);
 	if (item->status != CAIRN_OK)
@@ -483,40 +494,34 @@ static void lease_deliver(struct data_work *work, struct cairn_item *item, const
 	const uint8_t *from = extent_enter(work->remote, result, &fd);
 	if (!from)
 		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->path);
-	else if (buffers_check(item, &room))
-		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
-	else if (room < result->bytes)
-		item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
-		                       (unsigned long long)result->bytes, (unsigned long long)room);
-	else
+	else if (!(item->status = room_check(item, result)))
 		part_deliver(item, result, from);
 	if (from)
 		extent_leave(work->remote, fd);
 }
 
-/* Gives the leases of the batch's results back: one way, nothing is waited for. */
-static int leases_return(struct data_work *work, uint32_t n)
+/* Gives numbers that the daemon holds for us back: one way, nothing is waited for. 0 or -errno. */
+static int numbers_return(struct remote_link *link, uint32_t type, const uint64_t *numbers, uint32_t n)
+{
+	uint8_t body[4 + 8 * WIRE_ITEMS_MAX];
+	struct bytes_writer w = bytes_writer_of(body, sizeof(body));
+	bytes_add32(&w, n);
+	for (uint32_t i = 0; i < n; i++)
+		bytes_add64(&w, numbers[i]);
+	struct wire_head head = {
+		.version = WIRE_VERSION, .type = (uint16_t)type, .body_bytes = (uint32_t)w.used, .id = link->next_id};
+	return link_send(link->fd, &head, body, NULL, 0);
+}
+
+/* Gives the leases of the batch's results back. */
+static int leases_return(struct data_work *work, uint32_t asked)
 {
 	uint64_t numbers[WIRE_ITEMS_MAX];
-	struct wire_request *request = mem_alloc(sizeof(*request));
-	if (!request)
-		return -ENOMEM; /* the connection's end gives them back */
-	request->type = WIRE_RELEASE;
-	for (uint32_t i = 0; i < n; i++)
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < asked; i++)
 		if (work->results[i].status == CAIRN_OK)
-			numbers[request->u.release.n++] = work->results[i].lease;
-	request->u.release.numbers = (const uint8_t *)numbers;
-	int error = 0;
-	if (request->u.release.n) {
-		uint8_t body[4 + 8 * WIRE_ITEMS_MAX];
-		struct bytes_writer w = bytes_writer_of(body, sizeof(body));
-		wire_request_encode(request, &w);
-		struct wire_head head = {
-			.version = WIRE_VERSION, .type = WIRE_RELEASE, .body_bytes = (uint32_t)w.used, .id = work->link->next_id};
-		error = link_send(work->link->fd, &head, body, NULL, 0);
-	}
-	mem_free(request);
-	return error;
+			numbers[n++] = work->results[i].lease;
+	return n ? numbers_return(work->link, WIRE_RELEASE, numbers, n) : 0;
 }
 
 /* A part that can not be leased now: the daemon copies it into our staging memory. */
@@ -536,7 +541,7 @@ static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t ti
 	}
 	work->request.type = WIRE_GET;
 	batch->nitems = 1;
-	item_name(item, &batch->items[0]);
+	remote_item_name(item, &batch->items[0]);
 	batch->items[0].length = bytes;
 	error = batch_send(work, timeout_ms);
 	work->request.type = WIRE_LEASE;
@@ -544,7 +549,7 @@ static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t ti
 		return error;
 	item_take(item, &work->results[0]);
 	if (item->status == CAIRN_OK && work->results[0].bytes > bytes)
-		item->status = err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+		item->status = answer_wrong(work->remote);
 	if (item->status == CAIRN_OK)
 		part_deliver(item, &work->results[0], work->link->stage);
 	return 0;
@@ -560,7 +565,7 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 	while (n) {
 		batch->nitems = n;
 		for (uint32_t i = 0; i < n; i++)
-			item_name(&items[pending[i]], &batch->items[i]);
+			remote_item_name(&items[pending[i]], &batch->items[i]);
 		int error = batch_send(work, timeout_ms);
 		if (error)
 			return error;
@@ -652,7 +657,7 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 	if (!work)
 		return item->status = error;
 	work->request.u.batch.nitems = 1;
-	item_name(item, &work->request.u.batch.items[0]);
+	remote_item_name(item, &work->request.u.batch.items[0]);
 	error = batch_send(work, call->timeout_ms);
 	if (error) {
 		fail_rest(item, 0, 1, error);
@@ -678,12 +683,7 @@ static void number_return(cairn *store, uint32_t type, uint64_t number)
 	struct remote_link *link = remote_link_take(store->remote, &error);
 	if (!link)
 		return; /* the daemon is gone, and with it what it held for us */
-	uint8_t body[12];
-	bytes_set32(body, 1);
-	bytes_set64(body + 4, number);
-	struct wire_head head = {
-		.version = WIRE_VERSION, .type = (uint16_t)type, .body_bytes = sizeof(body), .id = link->next_id};
-	remote_link_drop(store->remote, link, link_send(link->fd, &head, body, NULL, 0) != 0);
+	remote_link_drop(store->remote, link, numbers_return(link, type, &number, 1) != 0);
 }
 
 void remote_lease_release(cairn *store, uint64_t number, int fd)
@@ -721,7 +721,7 @@ int remote_match_take(cairn *store, struct cairn_space *space, const struct cair
 		*ret_number = bytes_take64(&work->reply.body);
 		wire_take_struct(&work->reply.body, ret_info, sizeof(*ret_info));
 		if (work->reply.body.failed)
-			error = err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", work->remote->path);
+			error = answer_wrong(work->remote);
 		work->broken |= error != 0;
 	}
 	work_end(work);

@@ -121,21 +121,14 @@ static void tails_encode(const struct cairn_save *save, uint8_t *at, struct byte
 	uint64_t used = 0, bytes;
 	for (uint32_t i = 0; i < save->ntails; i++) {
 		const struct cairn_item *tail = &save->tails[i];
-		struct wire_item item = {.key = tail->key, .group = tail->group, .part = tail->part, .flags = tail->flags};
+		struct wire_item item;
 		(void)buffers_check(tail, &bytes);
-		if (tail->parent) {
-			item.parent = *tail->parent;
-			item.has_parent = 1;
-		}
+		remote_item_name(tail, &item);
 		item.offset = used;
 		item.length = bytes;
-		buffers_fence(tail);
-		for (uint32_t b = 0; b < tail->nbufs; b++) {
-			if (tail->bufs[b].length)
-				memcpy(at + used, buffer_address(&tail->bufs[b]), tail->bufs[b].length);
-			used += tail->bufs[b].length;
-		}
-		checks[i] = digest_xxh3(at + item.offset, bytes, 0);
+		remote_item_copy(at + used, tail);
+		checks[i] = digest_xxh3(at + used, bytes, 0);
+		used += bytes;
 		wire_add_item(w, &item);
 	}
 }
@@ -315,7 +308,7 @@ static long ask_list(cairn *store, struct wire_request *request, int (*each)(voi
 		}
 		if (!(reply.head.flags & WIRE_MORE))
 			break;
-		error = remote_more(store->remote, link, &reply);
+		error = remote_receive(store->remote, link, 0, &reply);
 	}
 	remote_link_drop(store->remote, link, error != 0);
 	mem_free(request);

@@ -280,6 +280,20 @@ static void test_remote__cannot_write_when_it_reads_in_place(void **state)
 	done(&served);
 }
 
+/* Turns a bit of a part that the daemon has in memory. */
+static void damage_in_memory(struct served *served, const cairn_key *key, size_t at)
+{
+	cairn *own = served->daemon.store;
+	cairn_space *same = space_named(own, NULL, "m");
+	pthread_mutex_lock(&own->lock);
+	uint32_t entry = catalog_find(own->catalog, same->number, key->bytes, 0);
+	uint32_t slot = catalog_at(own->catalog, entry)->slot;
+	if (slot)
+		((uint8_t *)memory_address(own->memory, slot))[at] ^= 1;
+	pthread_mutex_unlock(&own->lock);
+	assert_true(slot);
+}
+
 static void test_remote__misses_when_memory_is_damaged(void **state)
 {
 	(void)state;
@@ -288,14 +302,8 @@ static void test_remote__misses_when_memory_is_damaged(void **state)
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 1, LENGTH, 0);
-	cairn *own = served.daemon.store;
-	cairn_space *same = space_named(own, NULL, "m");
 	cairn_key key = key_at(1, 0);
-	pthread_mutex_lock(&own->lock);
-	uint32_t entry = catalog_find(own->catalog, same->number, key.bytes, 0);
-	uint8_t *bytes = memory_address(own->memory, catalog_at(own->catalog, entry)->slot);
-	bytes[LENGTH / 2] ^= 4;
-	pthread_mutex_unlock(&own->lock);
+	damage_in_memory(&served, &key, LENGTH / 2);
 	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_DAMAGED); /* zeroed, says get_item */
 	assert_int_equal(cairn_close(store), 0);
 	done(&served);
@@ -377,13 +385,7 @@ static void test_remote__checks_what_travels(void **state)
 	cairn_space *same = space_named(own, NULL, "m");
 	cairn_key bad = key_at(1, 3);
 	assert_int_equal(get_status(own, same, &bad, LARGE), CAIRN_OK); /* in memory now, if it was not */
-	pthread_mutex_lock(&own->lock);
-	uint32_t entry = catalog_find(own->catalog, same->number, bad.bytes, 0);
-	uint32_t slot = catalog_at(own->catalog, entry)->slot;
-	if (slot)
-		((uint8_t *)memory_address(own->memory, slot))[77] ^= 1;
-	pthread_mutex_unlock(&own->lock);
-	assert_true(slot);
+	damage_in_memory(&served, &bad, 77);
 	assert_int_equal(cairn_get(store, space, items, BLOCKS, NULL), BLOCKS - 2); /* more than one reply's bytes */
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		const uint8_t *at = bytes + (size_t)i * LARGE;

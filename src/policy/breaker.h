@@ -3,12 +3,12 @@
  * A breaker: what fails, or is too slow, several times in a row is stepped over for a while, then tried by one request
  * (a probe) before all may use it again. One for each thing that can be ill: a device, a peer.
  *
- *     closed --failures in a row--> open --the pause is over, one may try--> probing --good--> closed
- *                                    ^------------------------------bad------'   (the pause is twice as long)
+ *     closed --failures in a row--> open --pause over, one tries--> probing --good--> closed
+ *                                    ^---------------------bad------'   (the pause is twice as long)
  *
- * Whoever asks is given a turn and brings it back with what came of it. The answer to a turn from before the last change
- * of state says nothing of the present one: it is not counted. So the hundred requests that were under way when it
- * opened neither close it nor make the pause longer.
+ * Whoever asks is given a turn and brings it back with what came of it. The answer to a turn from before the last
+ * change of state says nothing of the present one: it is not counted. So the hundred requests that were under way when
+ * it opened neither close it nor make the pause longer.
  *
  * Threads: one owner, or under a lock of the caller's. Memory: the caller's. Time: given; no clock is read.
  * Invariant: at most one probe is out; one that is not back after a pause counts as bad.

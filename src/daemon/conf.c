@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "net/link.h"
 
 enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_PLACES, CONF_DEVICES };
 
@@ -70,12 +71,8 @@ static int number_of(const char *text, int base, uint64_t least, uint64_t most, 
 
 static int place_add(struct conf *conf, const char *text)
 {
-	const char *port = !strncmp(text, "tcp+plain://", 12) ? strrchr(text + 12, ':') : NULL;
-	if (conf->nlisten == CONF_LISTEN)
-		return -1;
-	if (!port && (strncmp(text, "unix:", 5) != 0 || !text[5]))
-		return -1;
-	if (port && (port == text + 12 || !port[1] || strspn(port + 1, "0123456789") != strlen(port + 1)))
+	struct link_place place;
+	if (conf->nlisten == CONF_LISTEN || link_place_take(text, &place))
 		return -1;
 	conf->listen[conf->nlisten++] = mem_copy_string(text);
 	return 0;

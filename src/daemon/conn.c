@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -36,7 +35,7 @@ int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t res
 	                          .result = result,
 	                          .body_bytes = (uint32_t)conn->reply.used,
 	                          .bulk_bytes = bulk_bytes};
-	int error = link_send(conn->fd, &reply, conn->out.bytes, conn->fds, conn->nfds);
+	int error = link_send(conn->net, &reply, conn->out.bytes, conn->fds, conn->nfds);
 	conn->nfds = 0;
 	return error ? -1 : 0;
 }
@@ -56,7 +55,7 @@ static int bulk_receive(struct conn *conn, uint64_t bytes)
 		conn->stage = stage;
 		conn->stage_bytes = room;
 	}
-	return link_receive_bytes(conn->fd, conn->stage, bytes) ? -1 : 0;
+	return link_receive_bytes(conn->net, conn->stage, bytes) ? -1 : 0;
 }
 
 /* One request. Whether there may be another. */
@@ -64,7 +63,7 @@ static int conn_step(struct conn *conn)
 {
 	struct wire_head head;
 	int fds[WIRE_FDS_MAX];
-	if (link_receive(conn->fd, LINK_FOREVER, &head, &conn->in, fds))
+	if (link_receive(conn->net, LINK_FOREVER, &head, &conn->in, fds))
 		return 0;
 	struct wire_request *request = mem_alloc(sizeof(*request));
 	/* Payload comes with puts of other servers alone; memory from this one. */
@@ -84,7 +83,7 @@ static int conn_step(struct conn *conn)
 
 static void conn_free(struct conn *conn)
 {
-	close(conn->fd);
+	link_close(conn->net);
 	if (conn->client)
 		client_leave(conn->daemon, conn->client);
 	if (conn->stage)
@@ -99,8 +98,9 @@ static void *conn_main(void *arg)
 {
 	struct conn *conn = arg;
 	struct daemon *daemon = conn->daemon;
-	while (conn_step(conn))
-		continue;
+	if (!link_greet(conn->net, LINK_DEAD_MS))
+		while (conn_step(conn))
+			continue;
 	pthread_mutex_lock(&daemon->lock);
 	list_remove(&conn->link);
 	pthread_mutex_unlock(&daemon->lock);
@@ -112,15 +112,15 @@ static void *conn_main(void *arg)
 	return NULL;
 }
 
-int conn_start(struct daemon *daemon, int fd, int tcp)
+int conn_start(struct daemon *daemon, struct link *net)
 {
 	struct conn *conn = mem_alloc(sizeof(*conn));
 	pthread_t thread;
-	int error = !conn ? ENOMEM : tcp ? -link_tcp_tune(fd) : 0;
+	int error = conn ? 0 : ENOMEM;
 	if (!error) {
 		conn->daemon = daemon;
-		conn->fd = fd;
-		conn->tcp = tcp;
+		conn->net = net;
+		conn->tcp = !link_shares(net);
 		pthread_mutex_lock(&daemon->lock);
 		error = daemon->nconns == DAEMON_CONNS || daemon->stopping ? EAGAIN
 		                                                          : pthread_create(&thread, NULL, conn_main, conn);
@@ -132,7 +132,7 @@ int conn_start(struct daemon *daemon, int fd, int tcp)
 		pthread_mutex_unlock(&daemon->lock);
 	}
 	if (error) {
-		close(fd);
+		link_close(net);
 		mem_free(conn);
 	}
 	return -error;
@@ -152,7 +152,7 @@ void daemon_stop(struct daemon *daemon)
 	daemon->stopping = 1;
 	/* What has been asked is answered; what would be asked next is not read any more. */
 	for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next)
-		shutdown(LIST_OF(node, struct conn, link)->fd, SHUT_RD);
+		link_stop(LIST_OF(node, struct conn, link)->net, LINK_STOP_READ);
 	while (daemon->nconns)
 		pthread_cond_wait(&daemon->ended, &daemon->lock);
 	pthread_mutex_unlock(&daemon->lock);

@@ -53,7 +53,8 @@ struct conn {
 	struct list link;
 	struct daemon *daemon;
 	struct client *client; /* NULL before its hello */
-	int fd, tcp; /* tcp: another server's; no memory is shared */
+	struct link *net;
+	int tcp; /* another server's: no memory is shared */
 	struct link_buffer in, out;
 	struct bytes_writer reply; /* into `out` */
 	int fds[WIRE_FDS_MAX];     /* to go with the reply */
@@ -65,8 +66,8 @@ struct conn {
 	uint64_t stage_bytes;
 };
 
-/* conn.c: takes over `fd`; starts its thread. 0, or -errno (fd is closed). */
-int conn_start(struct daemon *daemon, int fd, int tcp);
+/* conn.c: takes over `net`; starts its thread. 0, or -errno (it is closed). */
+int conn_start(struct daemon *daemon, struct link *net);
 uint32_t daemon_conns(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
 

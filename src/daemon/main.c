@@ -174,53 +174,40 @@ static void place_forget(const struct conf *conf)
 	unlink(file);
 }
 
-static void listeners_close(const struct conf *conf, const int fds[CONF_LISTEN], uint32_t n)
+static void listeners_close(struct link_listener *listeners[CONF_LISTEN], uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		close(fds[i]);
-		if (!strncmp(conf->listen[i], "unix:", 5))
-			unlink(conf->listen[i] + 5);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		link_listener_close(listeners[i]);
 }
 
-static int listener_open(const struct conf *conf, const char *place, int *ret_fd)
-{
-	char host[256];
-	if (!strncmp(place, "unix:", 5))
-		return link_listen(place + 5, conf->socket_mode, ret_fd);
-	place += strlen("tcp+plain://");
-	const char *colon = strrchr(place, ':');
-	size_t length = (size_t)(colon - place);
-	int bracket = place[0] == '[' && colon[-1] == ']';
-	if (length >= sizeof(host))
-		return -EINVAL;
-	memcpy(host, place + bracket, length - 2 * (size_t)bracket);
-	host[length - 2 * (size_t)bracket] = 0;
-	return link_listen_tcp(host, colon + 1, ret_fd);
-}
-
-static int listeners_open(const struct conf *conf, int fds[CONF_LISTEN])
+static int listeners_open(const struct conf *conf, struct link_listener *listeners[CONF_LISTEN])
 {
 	for (uint32_t i = 0; i < conf->nlisten; i++) {
-		int error = listener_open(conf, conf->listen[i], &fds[i]);
+		struct link_place place;
+		if (link_place_take(conf->listen[i], &place)) {
+			fprintf(stderr, "cairnd: %s\n", cairn_error_text());
+			listeners_close(listeners, i);
+			return -1;
+		}
+		int error = link_listen(&place, conf->socket_mode, &listeners[i]);
 		if (!error)
 			continue;
 		fprintf(stderr, "cairnd: %s: %s\n", conf->listen[i],
 		        error == -EADDRINUSE ? "another process listens there: end it first" : strerror(-error));
-		listeners_close(conf, fds, i);
+		listeners_close(listeners, i);
 		return -1;
 	}
 	return 0;
 }
 
 /* Until a signal ends it. */
-static void serve_all(struct daemon *daemon, const struct conf *conf, const int listeners[CONF_LISTEN], int signals,
-                      int private)
+static void serve_all(struct daemon *daemon, const struct conf *conf, struct link_listener *listeners[CONF_LISTEN],
+                      int signals, int private)
 {
 	int wait = private ? PRIVATE_FIRST_MS : -1;
 	struct pollfd polls[CONF_LISTEN + 1] = {{.fd = signals, .events = POLLIN}};
 	for (uint32_t i = 0; i < conf->nlisten; i++)
-		polls[i + 1] = (struct pollfd){.fd = listeners[i], .events = POLLIN};
+		polls[i + 1] = (struct pollfd){.fd = listeners[i]->fd, .events = POLLIN};
 	for (;;) {
 		int n = poll(polls, conf->nlisten + 1, wait);
 		if (n < 0 && errno != EINTR)
@@ -235,9 +222,8 @@ static void serve_all(struct daemon *daemon, const struct conf *conf, const int 
 		for (uint32_t i = 0; i < conf->nlisten; i++) {
 			if (!polls[i + 1].revents)
 				continue;
-			int fd = accept4(listeners[i], NULL, NULL, SOCK_CLOEXEC);
-			int tcp = strncmp(conf->listen[i], "unix:", 5) != 0;
-			if (fd >= 0 && conn_start(daemon, fd, tcp))
+			struct link *net;
+			if (!link_accept(listeners[i], &net) && conn_start(daemon, net))
 				say("warning", "a connection was refused: too many, or no memory for another");
 		}
 	}
@@ -246,7 +232,7 @@ static void serve_all(struct daemon *daemon, const struct conf *conf, const int 
 static int run(const struct conf *conf, int signals, int private)
 {
 	struct daemon daemon = {0};
-	int listeners[CONF_LISTEN];
+	struct link_listener *listeners[CONF_LISTEN];
 	struct cairn_options open = {.size = sizeof(open),
 	                             .flags = CAIRN_OPEN_CREATE,
 	                             .memory_bytes = conf->memory_bytes,
@@ -277,7 +263,7 @@ static int run(const struct conf *conf, int signals, int private)
 	notify("STOPPING=1");
 	say("info", "ending");
 	place_forget(conf);
-	listeners_close(conf, listeners, conf->nlisten);
+	listeners_close(listeners, conf->nlisten);
 	daemon_stop(&daemon);
 	int error = cairn_close(daemon.store);
 	if (error)

@@ -290,7 +290,7 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 		if (!leases[i])
 			continue;
 		cairn_lease_get_info(leases[i], &info);
-		if (!error && link_send_bytes(conn->fd, info.address, info.bytes))
+		if (!error && link_send_bytes(conn->net, info.address, info.bytes))
 			error = -1;
 		cairn_lease_release(store, leases[i]);
 	}

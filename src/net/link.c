@@ -1,24 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames over stream sockets. See link.h. */
+/* Places, and frames over any transport. See link.h. */
 #include "net/link.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/err.h"
 #include "base/mem.h"
+
+static const struct link_ops *const transports[] = {&link_unix, &link_tcp};
+enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
+
+int64_t link_now_ms(void)
+{
+	struct timespec now;
+	check(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t deadline_of(int timeout_ms)
+{
+	return timeout_ms < 0 ? LINK_FOREVER : link_now_ms() + timeout_ms;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+static const struct link_ops *ops_of(const char *text)
+{
+	for (int i = 0; i < TRANSPORTS; i++)
+		if (!strncmp(text, transports[i]->scheme, strlen(transports[i]->scheme)))
+			return transports[i];
+	return NULL;
+}
+
+int link_place_is(const char *text)
+{
+	return ops_of(text) != NULL;
+}
+
+/* HOST:PORT, [ADDRESS]:PORT or HOST. 0 or -1. */
+static int host_take(const char *text, struct link_place *place)
+{
+	const char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
+	const char *host = text[0] == '[' ? text + 1 : text;
+	size_t length = end ? (size_t)(end - host) : strlen(host);
+	const char *port = !end ? "" : *end == ']' ? end + 1 : end;
+	if (!length || length >= sizeof(place->host) || (*port && *port != ':') || strlen(port) > sizeof(place->port) ||
+	    (text[0] == '[' && !end) || strspn(*port ? port + 1 : port, "0123456789") != strlen(*port ? port + 1 : port))
+		return -1;
+	memcpy(place->host, host, length);
+	port = *port && port[1] ? port + 1 : LINK_PORT;
+	memcpy(place->port, port, strlen(port) + 1);
+	return 0;
+}
+
+int link_place_take(const char *text, struct link_place *ret_place)
+{
+	const struct link_ops *ops = ops_of(text);
+	memset(ret_place, 0, sizeof(*ret_place));
+	if (!ops)
+		return err_set(CAIRN_E_INVAL, "%s: expected unix:PATH or tcp+plain://HOST:PORT", text);
+	if (strlen(text) >= sizeof(ret_place->text))
+		return err_set(CAIRN_E_INVAL, "a place has at most %u bytes", LINK_PATH_MAX - 1);
+	const char *rest = text + strlen(ops->scheme);
+	ret_place->ops = ops;
+	memcpy(ret_place->text, text, strlen(text) + 1);
+	if (ops->hosts)
+		return host_take(rest, ret_place) ? err_set(CAIRN_E_INVAL, "%s: expected %sHOST:PORT", text, ops->scheme) : 0;
+	if (!*rest)
+		return err_set(CAIRN_E_INVAL, "%s without the path of a socket", text);
+	memcpy(ret_place->path, rest, strlen(rest) + 1);
+	return 0;
+}
+
+/* ---- links ------------------------------------------------------------------------------------------------------- */
+
+int link_connect(const struct link_place *place, int timeout_ms, struct link **ret_link)
+{
+	int error = place->ops->connect(place, deadline_of(timeout_ms), ret_link);
+	if (!error)
+		return 0;
+	return err_set(error == -EACCES ? CAIRN_E_ACCESS : CAIRN_E_NOENT, "no cairnd at %s: %s; start it with cairn serve",
+	               place->text, strerror(-error));
+}
+
+void link_close(struct link *link)
+{
+	link->ops->close(link);
+}
+
+void link_stop(struct link *link, enum link_stop how)
+{
+	link->ops->stop(link, how);
+}
+
+int link_is_idle(struct link *link)
+{
+	return link->ops->is_idle(link);
+}
+
+int link_shares(const struct link *link)
+{
+	return link->ops->shares;
+}
+
+int link_fd(const struct link *link)
+{
+	return link->ops->fd(link);
+}
+
+int link_listen(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener)
+{
+	return place->ops->listen(place, mode, ret_listener);
+}
+
+int link_accept(struct link_listener *listener, struct link **ret_link)
+{
+	return listener->ops->accept(listener, ret_link);
+}
+
+int link_greet(struct link *link, int timeout_ms)
+{
+	return link->ops->greet ? link->ops->greet(link, deadline_of(timeout_ms)) : 0;
+}
+
+void link_listener_close(struct link_listener *listener)
+{
+	listener->ops->unlisten(listener);
+}
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
@@ -45,315 +157,50 @@ void link_buffer_done(struct link_buffer *buffer)
 	*buffer = (struct link_buffer){0};
 }
 
-/* ---- addresses --------------------------------------------------------------------------------------------------- */
-
-/* An address holds 107 bytes; a longer path is reached through its directory's descriptor. *ret_dir: to close. */
-static int address_of(const char *path, struct sockaddr_un *ret_address, int *ret_dir)
-{
-	size_t length = strlen(path);
-	const char *slash = strrchr(path, '/');
-	*ret_dir = -1;
-	memset(ret_address, 0, sizeof(*ret_address));
-	ret_address->sun_family = AF_UNIX;
-	if (length < sizeof(ret_address->sun_path)) {
-		memcpy(ret_address->sun_path, path, length + 1);
-		return 0;
-	}
-	char parent[LINK_PATH_MAX];
-	if (!slash || length >= LINK_PATH_MAX)
-		return -ENAMETOOLONG;
-	memcpy(parent, path, (size_t)(slash - path));
-	parent[slash - path] = 0;
-	*ret_dir = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (*ret_dir < 0)
-		return -errno;
-	int n = snprintf(ret_address->sun_path, sizeof(ret_address->sun_path), "/proc/self/fd/%d/%s", *ret_dir, slash + 1);
-	if (n < (int)sizeof(ret_address->sun_path))
-		return 0;
-	close(*ret_dir);
-	*ret_dir = -1;
-	return -ENAMETOOLONG;
-}
-
-int link_connect(const char *path, int *ret_fd)
-{
-	struct sockaddr_un address;
-	int dir, error = address_of(path, &address, &dir);
-	if (error)
-		return error;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
-		error = -errno;
-	if (dir >= 0)
-		close(dir);
-	if (error && fd >= 0)
-		close(fd);
-	if (!error)
-		*ret_fd = fd;
-	return error;
-}
-
-int link_listen(const char *path, uint32_t mode, int *ret_fd)
-{
-	struct sockaddr_un address;
-	struct stat there;
-	int dir, other, error = address_of(path, &address, &dir);
-	if (error)
-		return error;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0) {
-		error = -errno;
-	} else if (!lstat(path, &there)) { /* what a process that was killed left behind */
-		if (!S_ISSOCK(there.st_mode))
-			error = -EEXIST;
-		else if (!link_connect(path, &other))
-			error = (close(other), -EADDRINUSE);
-		else if (unlink(path))
-			error = -errno;
-	}
-	/* fchmod before bind: nobody else may connect meanwhile. */
-	if (!error && (fchmod(fd, mode) || bind(fd, (struct sockaddr *)&address, sizeof(address)) || chmod(path, mode) ||
-	               listen(fd, 128)))
-		error = -errno;
-	if (dir >= 0)
-		close(dir);
-	if (error && fd >= 0)
-		close(fd);
-	if (!error)
-		*ret_fd = fd;
-	return error;
-}
-
-int link_tcp_tune(int fd)
-{
-	int on = 1, idle_s = LINK_DEAD_MS / 2000, step_s = 1, tries = LINK_DEAD_MS / 2000;
-	unsigned int dead_ms = LINK_DEAD_MS;
-	return setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) ||
-	               setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) ||
-	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s)) ||
-	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &step_s, sizeof(step_s)) ||
-	               setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries)) ||
-	               setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &dead_ms, sizeof(dead_ms))
-	           ? -errno
-	           : 0;
-}
-
-/* The first address of the host that works. */
-static int tcp_open(const char *host, const char *port, int listening, int *ret_fd)
-{
-	struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = listening ? AI_PASSIVE : 0}, *found;
-	int code = getaddrinfo(host, port, &want, &found), error = -EHOSTUNREACH, on = 1;
-	if (code)
-		return code == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
-	for (struct addrinfo *at = found; at && error; at = at->ai_next) {
-		int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-		error = fd < 0 ? -errno : 0;
-		if (!error && listening && (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
-		                            bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 128)))
-			error = -errno;
-		if (!error && !listening) {
-			/* A host that answers nothing: the same patience as for one that stopped answering. */
-			struct timeval patience = {.tv_sec = LINK_DEAD_MS / 1000};
-			(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-			error = connect(fd, at->ai_addr, at->ai_addrlen) ? -errno : link_tcp_tune(fd);
-			error = error == -EINPROGRESS ? -ETIMEDOUT : error;
-		}
-		if (!error)
-			*ret_fd = fd;
-		else if (fd >= 0)
-			close(fd);
-	}
-	freeaddrinfo(found);
-	return error;
-}
-
-int link_connect_tcp(const char *host, const char *port, int *ret_fd)
-{
-	return tcp_open(host, port, 0, ret_fd);
-}
-
-int link_listen_tcp(const char *host, const char *port, int *ret_fd)
-{
-	return tcp_open(host, port, 1, ret_fd);
-}
-
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-	check(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* Waits until the socket can be read or written. 0 or -errno. */
-static int socket_wait(int fd, short what, int64_t deadline_ms)
-{
-	for (;;) {
-		int64_t left = deadline_ms < 0 ? -1 : deadline_ms - now_ms();
-		if (deadline_ms >= 0 && left < 0)
-			return -ETIMEDOUT;
-		struct pollfd wait = {.fd = fd, .events = what};
-		int n = poll(&wait, 1, left > INT_MAX ? INT_MAX : (int)left);
-		if (n > 0)
-			return 0;
-		if (n < 0 && errno != EINTR)
-			return -errno;
-	}
-}
-
-static int reset(int errnum)
-{
-	return errnum == EPIPE || errnum == ECONNRESET || errnum == ENOTCONN ? -ECONNRESET : -errnum;
-}
-
-/* After a transfer that failed at once: 0 when it may be tried again, or -errno. */
-static int socket_retry(int fd, short what, int64_t deadline_ms)
-{
-	if (errno == EINTR)
-		return 0;
-	return errno == EAGAIN || errno == EWOULDBLOCK ? socket_wait(fd, what, deadline_ms) : reset(errno);
-}
-
-/* Sends all of a message; descriptors, if there are any, with its first byte. */
-static int send_all(int fd, struct msghdr *message)
-{
-	int64_t deadline = now_ms() + LINK_FRAME_MS;
-	while (message->msg_iovlen) {
-		ssize_t sent = sendmsg(fd, message, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (sent < 0) {
-			int error = socket_retry(fd, POLLOUT, deadline);
-			if (error)
-				return error;
-			continue;
-		}
-		message->msg_control = NULL;
-		message->msg_controllen = 0;
-		size_t moved = (size_t)sent;
-		while (message->msg_iovlen && moved >= message->msg_iov->iov_len) {
-			moved -= message->msg_iov->iov_len;
-			message->msg_iov++;
-			message->msg_iovlen--;
-		}
-		if (message->msg_iovlen) {
-			message->msg_iov->iov_base = (char *)message->msg_iov->iov_base + moved;
-			message->msg_iov->iov_len -= moved;
-		}
-	}
-	return 0;
-}
-
-int link_send(int fd, const struct wire_head *head, const void *body, const int *fds, uint32_t nfds)
+int link_send(struct link *link, const struct wire_head *head, const void *body, const int *fds, uint32_t nfds)
 {
 	uint8_t bytes[WIRE_HEAD_BYTES];
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-	} control;
-	check(head->nfds == nfds);
+	check(head->nfds == nfds && (!nfds || link->ops->shares));
 	wire_head_encode(head, body, bytes);
 	struct iovec parts[2] = {{bytes, WIRE_HEAD_BYTES}, {(void *)(uintptr_t)body, head->body_bytes}};
-	struct msghdr message = {.msg_iov = parts, .msg_iovlen = head->body_bytes ? 2 : 1};
-	if (nfds) {
-		memset(&control, 0, sizeof(control));
-		message.msg_control = control.room;
-		message.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(nfds * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, nfds * sizeof(int));
-	}
-	return send_all(fd, &message);
+	return link->ops->send(link, parts, head->body_bytes ? 2 : 1, fds, nfds, deadline_of(LINK_FRAME_MS));
 }
 
-int link_send_bytes(int fd, const void *bytes, size_t length)
+int link_send_parts(struct link *link, struct iovec *parts, size_t nparts)
+{
+	return link->ops->send(link, parts, nparts, NULL, 0, deadline_of(LINK_FRAME_MS));
+}
+
+int link_send_bytes(struct link *link, const void *bytes, size_t length)
 {
 	struct iovec part = {(void *)(uintptr_t)bytes, length};
-	struct msghdr message = {.msg_iov = &part, .msg_iovlen = length ? 1 : 0};
-	return send_all(fd, &message);
+	return length ? link_send_parts(link, &part, 1) : 0;
 }
 
-/* Takes the descriptors of a message; those beyond `room` are closed and counted as a fault (-1). */
-static int descriptors_take(struct msghdr *message, int *fds, uint32_t *nfds)
+int link_receive_bytes(struct link *link, void *bytes, size_t length)
 {
-	int fault = (message->msg_flags & MSG_CTRUNC) != 0;
-	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
-		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t n = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
-			if (*nfds < WIRE_FDS_MAX)
-				fds[(*nfds)++] = fd;
-			else
-				fault = (close(fd), 1);
-		}
-	}
-	return fault ? -1 : 0;
+	return link->ops->receive(link, bytes, length, NULL, NULL, deadline_of(LINK_FRAME_MS));
 }
 
-static int receive_bytes(int fd, uint8_t *to, size_t length, int64_t deadline_ms, int *fds, uint32_t *nfds)
-{
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(WIRE_FDS_MAX * sizeof(int))];
-	} control;
-	for (size_t got = 0; got < length;) {
-		struct iovec part = {to + got, length - got};
-		struct msghdr message = {.msg_iov = &part,
-		                         .msg_iovlen = 1,
-		                         .msg_control = control.room,
-		                         .msg_controllen = sizeof(control.room)};
-		ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (n < 0) {
-			int error = socket_retry(fd, POLLIN, deadline_ms);
-			if (error)
-				return error;
-			continue;
-		}
-		if (descriptors_take(&message, fds, nfds))
-			return -EPROTO;
-		if (n == 0)
-			return -ECONNRESET;
-		got += (size_t)n;
-	}
-	return 0;
-}
-
-int link_receive_bytes(int fd, void *bytes, size_t length)
-{
-	int64_t deadline = now_ms() + LINK_FRAME_MS;
-	for (size_t got = 0; got < length;) {
-		ssize_t n = recv(fd, (uint8_t *)bytes + got, length - got, MSG_DONTWAIT);
-		int error = n > 0 ? 0 : n == 0 ? -ECONNRESET : socket_retry(fd, POLLIN, deadline);
-		if (error)
-			return error;
-		got += n > 0 ? (size_t)n : 0;
-	}
-	return 0;
-}
-
-int link_receive(int fd, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
+int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
                  int ret_fds[WIRE_FDS_MAX])
 {
 	uint8_t head[WIRE_HEAD_BYTES];
 	uint32_t nfds = 0;
-	int error = 0;
-	/* A request that is answered at once comes without a wait; else wait for its first byte. */
-	if (recv(fd, head, 1, MSG_PEEK | MSG_DONTWAIT) < 0)
-		error = socket_wait(fd, POLLIN, timeout_ms < 0 ? -1 : now_ms() + timeout_ms);
+	int *fds = link->ops->shares ? ret_fds : NULL;
+	int error = link->ops->wait(link, deadline_of(timeout_ms));
 	if (error)
 		return error;
-	int64_t deadline = now_ms() + LINK_FRAME_MS;
-	error = receive_bytes(fd, head, sizeof(head), deadline, ret_fds, &nfds);
+	int64_t deadline = deadline_of(LINK_FRAME_MS);
+	error = link->ops->receive(link, head, sizeof(head), fds, &nfds, deadline);
 	if (!error && wire_head_decode(head, ret_head))
 		error = -EPROTO;
 	if (!error)
 		error = link_buffer_fit(body, ret_head->body_bytes + 1); /* never without a buffer */
 	if (!error)
-		error = receive_bytes(fd, body->bytes, ret_head->body_bytes, deadline, ret_fds, &nfds);
+		error = link->ops->receive(link, body->bytes, ret_head->body_bytes, fds, &nfds, deadline);
 	if (!error && (nfds != ret_head->nfds || !wire_is_whole(head, body->bytes, ret_head->body_bytes)))
 		error = -EPROTO;
 	for (uint32_t i = 0; i < nfds && error; i++)

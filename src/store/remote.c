@@ -6,14 +6,12 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
 
-#define REMOTE_PORT "7410"
 #define REMOTE_GRACE_MS 5000 /* beyond a call's own deadline, before its daemon is given up */
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -22,8 +20,8 @@ static int link_lost(const struct remote *remote, int error)
 {
 	if (error == -EPROTO)
 		return err_set(CAIRN_E_IO, "%s: what answers there does not speak as this cairn does: upgrade one of them",
-		               remote->path);
-	return err_set(CAIRN_E_IO, "the cairnd at %s is gone or does not answer: %s", remote->path, strerror(-error));
+		               remote->place.text);
+	return err_set(CAIRN_E_IO, "the cairnd at %s is gone or does not answer: %s", remote->place.text, strerror(-error));
 }
 
 static int frame_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms,
@@ -46,13 +44,13 @@ static int frame_send(struct remote_link *link, const struct wire_request *reque
 	                         .body_bytes = (uint32_t)w.used,
 	                         .timeout_ms = timeout_ms,
 	                         .bulk_bytes = bulk_bytes};
-	return link_send(link->fd, &head, link->send.bytes, fds, nfds);
+	return link_send(link->net, &head, link->send.bytes, fds, nfds);
 }
 
 static int frame_receive(struct remote_link *link, uint32_t timeout_ms, struct remote_reply *reply)
 {
 	int wait = timeout_ms ? (int)(timeout_ms < 1000000000 ? timeout_ms : 1000000000) + REMOTE_GRACE_MS : LINK_FOREVER;
-	int error = link_receive(link->fd, wait, &reply->head, &link->body, reply->fds);
+	int error = link_receive(link->net, wait, &reply->head, &link->body, reply->fds);
 	if (error)
 		return error;
 	reply->body = bytes_reader_of(link->body.bytes, reply->head.body_bytes);
@@ -93,8 +91,8 @@ int remote_receive(struct remote *remote, struct remote_link *link, uint32_t tim
 
 static void link_free(struct remote_link *link)
 {
-	if (link->fd >= 0)
-		close(link->fd);
+	if (link->net)
+		link_close(link->net);
 	if (link->stage)
 		munmap(link->stage, link->stage_bytes);
 	link_buffer_done(&link->send);
@@ -138,13 +136,8 @@ static struct remote_link *link_new(struct remote *remote, int *ret_error)
 		mem_free(link);
 		return NULL;
 	}
-	link->fd = -1;
-	int error = remote->tcp ? link_connect_tcp(remote->host, remote->port, &link->fd)
-	                        : link_connect(remote->path + strlen("unix:"), &link->fd);
-	if (error)
-		*ret_error = err_set(error == -EACCES ? CAIRN_E_ACCESS : CAIRN_E_NOENT,
-		                     "no cairnd at %s: %s; start it with cairn serve", remote->path, strerror(-error));
-	else
+	*ret_error = link_connect(&remote->place, LINK_DEAD_MS, &link->net);
+	if (!*ret_error)
 		*ret_error = hello(remote, link);
 	if (!*ret_error)
 		return link;
@@ -162,9 +155,8 @@ struct remote_link *remote_link_take(struct remote *remote, int *ret_error)
 		if (!node)
 			return link_new(remote, ret_error);
 		struct remote_link *link = LIST_OF(node, struct remote_link, link);
-		char byte;
 		/* Nothing is due on an idle one: what can be read is its end. */
-		if (recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		if (link_is_idle(link->net))
 			return link;
 		link_free(link);
 	}
@@ -293,40 +285,17 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* HOST:PORT, [ADDRESS]:PORT or HOST. 0 or INVAL. */
-static int host_take(struct remote *remote, const char *text)
-{
-	const char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
-	const char *host = text[0] == '[' ? text + 1 : text;
-	size_t length = end ? (size_t)(end - host) : strlen(host);
-	const char *port = !end ? "" : *end == ']' ? end + 1 : end;
-	if (!length || length >= sizeof(remote->host) || (*port && *port != ':') || strlen(port) > sizeof(remote->port) ||
-	    (text[0] == '[' && !end) || strspn(*port ? port + 1 : port, "0123456789") != strlen(*port ? port + 1 : port))
-		return err_set(CAIRN_E_INVAL, "tcp+plain://%s: expected HOST:PORT", text);
-	memcpy(remote->host, host, length);
-	port = *port && port[1] ? port + 1 : REMOTE_PORT;
-	memcpy(remote->port, port, strlen(port) + 1);
-	return 0;
-}
-
 int remote_open(cairn *store, const char *place)
 {
 	struct remote *remote = mem_alloc(sizeof(*remote));
-	size_t length = strlen(place);
-	int error = 0;
 	if (!remote)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	if (length >= sizeof(remote->path))
-		error = err_set(CAIRN_E_INVAL, "a place has at most %u bytes", LINK_PATH_MAX - 1);
-	else
-		memcpy(remote->path, place, length + 1);
-	remote->tcp = !strncmp(place, "tcp+plain://", 12);
-	if (!error && remote->tcp)
-		error = host_take(remote, place + 12);
+	int error = link_place_take(place, &remote->place);
 	if (error) {
 		mem_free(remote);
 		return error;
 	}
+	remote->tcp = !remote->place.ops->shares;
 	remote->store = store;
 	pthread_mutex_init(&remote->lock, NULL);
 	list_init(&remote->idle);

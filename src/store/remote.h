@@ -59,7 +59,7 @@ int remote_sync(cairn *store);
 
 struct remote_link {
 	struct list link;
-	int fd;
+	struct link *net;
 	uint64_t life;  /* of the daemon, as the client counts them */
 	uint64_t next_id;
 	struct link_buffer send, body;
@@ -79,9 +79,8 @@ struct remote_extent {
 
 struct remote {
 	cairn *store;
-	char path[LINK_PATH_MAX]; /* the place, as given */
-	int tcp;                  /* another server: no memory is shared, payload travels */
-	char host[256], port[8];
+	struct link_place place;
+	int tcp; /* another server: no memory is shared, payload travels */
 	pthread_mutex_t lock;
 	struct list idle;
 	uint8_t client[16];

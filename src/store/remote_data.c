@@ -187,7 +187,7 @@ static void extent_leave(struct remote *remote, int fd)
 
 static int answer_wrong(const struct remote *remote)
 {
-	return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", remote->path);
+	return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", remote->place.text);
 }
 
 /* What a batch's reply says: its results are in work->results. 0 or an error, of all of them. */
@@ -287,7 +287,7 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 #define TRAVEL_CHUNK (256u << 10) /* hashed and sent, or received and hashed, while it is in the cache */
 
 /* Sends an item's bytes behind the frame; their checksum. 0 or -errno. */
-static int item_send(int fd, const struct cairn_item *item, uint64_t *ret_check)
+static int item_send(struct link *net, const struct cairn_item *item, uint64_t *ret_check)
 {
 	struct digest_xxh xxh;
 	digest_xxh_init(&xxh, 0);
@@ -297,7 +297,7 @@ static int item_send(int fd, const struct cairn_item *item, uint64_t *ret_check)
 		for (uint64_t left = item->bufs[b].length; left;) {
 			size_t take = left < TRAVEL_CHUNK ? left : TRAVEL_CHUNK;
 			digest_xxh_add(&xxh, at, take);
-			int error = link_send_bytes(fd, at, take);
+			int error = link_send_bytes(net, at, take);
 			if (error)
 				return error;
 			at += take;
@@ -319,12 +319,12 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 	}
 	int error = remote_send(work->link, &work->request, timeout_ms, bytes + 8 * batch->nitems);
 	for (uint32_t i = 0; i < batch->nitems && !error; i++)
-		error = item_send(work->link->fd, &items[work->index[i]], &checks[i]);
+		error = item_send(work->link->net, &items[work->index[i]], &checks[i]);
 	if (!error)
-		error = link_send_bytes(work->link->fd, checks, 8 * batch->nitems);
+		error = link_send_bytes(work->link->net, checks, 8 * batch->nitems);
 	if (error) {
 		work->broken = 1;
-		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->path, strerror(-error));
+		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
 	}
 	error = remote_receive(work->remote, work->link, timeout_ms, &work->reply);
 	return error ? (work->broken = 1, error) : batch_take(work);
@@ -370,13 +370,13 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 }
 
 /* Bytes that nobody wants any more. */
-static int bytes_skip(int fd, uint64_t length)
+static int bytes_skip(struct link *net, uint64_t length)
 {
 	uint8_t rest[4096];
 	int error = 0;
 	while (length && !error) {
 		size_t take = length < sizeof(rest) ? length : sizeof(rest);
-		error = link_receive_bytes(fd, rest, take);
+		error = link_receive_bytes(net, rest, take);
 		length -= take;
 	}
 	return error;
@@ -395,7 +395,7 @@ static int room_check(const struct cairn_item *item, const struct wire_result *r
 }
 
 /* Receives an item's bytes into its buffers, and checks them. 0 or -errno. */
-static int item_receive(int fd, struct cairn_item *item, const struct wire_result *result)
+static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
 {
 	uint64_t left = result->bytes;
 	struct digest_xxh xxh;
@@ -403,13 +403,13 @@ static int item_receive(int fd, struct cairn_item *item, const struct wire_resul
 	item_take(item, result);
 	item->status = room_check(item, result);
 	if (item->status)
-		return bytes_skip(fd, result->bytes);
+		return bytes_skip(net, result->bytes);
 	digest_xxh_init(&xxh, 0);
 	for (uint32_t b = 0; b < item->nbufs && left && !error; b++) {
 		uint8_t *at = buffer_address(&item->bufs[b]);
 		for (uint64_t of = item->bufs[b].length < left ? item->bufs[b].length : left; of && !error;) {
 			size_t take = of < TRAVEL_CHUNK ? of : TRAVEL_CHUNK;
-			error = link_receive_bytes(fd, at, take);
+			error = link_receive_bytes(net, at, take);
 			if (!error)
 				digest_xxh_add(&xxh, at, take);
 			at += take;
@@ -450,7 +450,7 @@ static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t 
 			struct cairn_item *item = &items[pending[i]];
 			if (work->results[i].status != CAIRN_OK)
 				item_take(item, &work->results[i]);
-			else if (item_receive(work->link->fd, item, &work->results[i])) {
+			else if (item_receive(work->link->net, item, &work->results[i])) {
 				work->broken = 1;
 				return CAIRN_E_IO;
 			}
@@ -493,7 +493,7 @@ static void lease_deliver(struct data_work *work, struct cairn_item *item, const
 		return;
 	const uint8_t *from = extent_enter(work->remote, result, &fd);
 	if (!from)
-		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->path);
+		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->place.text);
 	else if (!(item->status = room_check(item, result)))
 		part_deliver(item, result, from);
 	if (from)
@@ -510,7 +510,7 @@ static int numbers_return(struct remote_link *link, uint32_t type, const uint64_
 		bytes_add64(&w, numbers[i]);
 	struct wire_head head = {
 		.version = WIRE_VERSION, .type = (uint16_t)type, .body_bytes = (uint32_t)w.used, .id = link->next_id};
-	return link_send(link->fd, &head, body, NULL, 0);
+	return link_send(link->net, &head, body, NULL, 0);
 }
 
 /* Gives the leases of the batch's results back. */
@@ -577,7 +577,7 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 		}
 		if (leases_return(work, asked)) {
 			work->broken = 1;
-			return err_set(CAIRN_E_IO, "the cairnd at %s is gone", work->remote->path);
+			return err_set(CAIRN_E_IO, "the cairnd at %s is gone", work->remote->place.text);
 		}
 		n = busy;
 		if (busy == asked) { /* others hold all that may be leased */
@@ -668,7 +668,7 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 		const uint8_t *at = item->status ? NULL : extent_enter(work->remote, result, &fd);
 		if (!item->status && !at)
 			item->status =
-				err_set(CAIRN_E_IO, "lease: the cairnd at %s named memory that is not there", work->remote->path);
+				err_set(CAIRN_E_IO, "lease: the cairnd at %s named memory that is not there", work->remote->place.text);
 		*ret_info = (struct cairn_lease_info){.address = at, .bytes = result->bytes, .check = result->check,
 		                                      .tier = result->tier, .fd = fd, .fd_offset = result->offset};
 		*ret_number = result->lease;

@@ -173,8 +173,8 @@ static int save_travel(struct remote *remote, struct remote_link *link, struct w
 {
 	int error = remote_send(link, request, timeout_ms, bulk_bytes);
 	if (!error)
-		error = link_send_bytes(link->fd, bulk->bytes, bulk_bytes);
-	return error ? err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", remote->path, strerror(-error))
+		error = link_send_bytes(link->net, bulk->bytes, bulk_bytes);
+	return error ? err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", remote->place.text, strerror(-error))
 	             : remote_receive(remote, link, timeout_ms, reply);
 }
 

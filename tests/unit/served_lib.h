@@ -14,7 +14,8 @@ struct served {
 	struct place place;
 	struct daemon daemon;
 	char socket[160], place_text[170];
-	int listener, tcp;
+	struct link_listener *listener;
+	int tcp;
 	pthread_t thread;
 };
 
@@ -22,10 +23,10 @@ static void *served_accept(void *arg)
 {
 	struct served *served = arg;
 	for (;;) {
-		int fd = accept4(served->listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
+		struct link *net;
+		if (link_accept(served->listener, &net))
 			return NULL; /* shut down */
-		(void)conn_start(&served->daemon, fd, served->tcp);
+		(void)conn_start(&served->daemon, net);
 	}
 }
 
@@ -42,24 +43,23 @@ static inline void served_start(struct served *served)
 	pthread_cond_init(&served->daemon.ended, NULL);
 	list_init(&served->daemon.clients);
 	list_init(&served->daemon.conns);
+	struct link_place place;
+	assert_int_equal(link_place_take(served->tcp ? "tcp+plain://127.0.0.1:0" : served->place_text, &place), 0);
+	assert_int_equal(link_listen(&place, 0600, &served->listener), 0);
 	if (served->tcp) {
 		struct sockaddr_in address;
 		socklen_t length = sizeof address;
-		assert_int_equal(link_listen_tcp("127.0.0.1", "0", &served->listener), 0);
-		assert_int_equal(getsockname(served->listener, (struct sockaddr *)&address, &length), 0);
+		assert_int_equal(getsockname(served->listener->fd, (struct sockaddr *)&address, &length), 0);
 		snprintf(served->place_text, sizeof served->place_text, "tcp+plain://127.0.0.1:%d", ntohs(address.sin_port));
-	} else {
-		assert_int_equal(link_listen(served->socket, 0600, &served->listener), 0);
 	}
 	assert_int_equal(pthread_create(&served->thread, NULL, served_accept, served), 0);
 }
 
 static inline void served_stop(struct served *served)
 {
-	shutdown(served->listener, SHUT_RDWR);
+	shutdown(served->listener->fd, SHUT_RDWR);
 	pthread_join(served->thread, NULL);
-	close(served->listener);
-	unlink(served->socket);
+	link_listener_close(served->listener);
 	daemon_stop(&served->daemon);
 	verify(served->daemon.store);
 	assert_int_equal(cairn_close(served->daemon.store), 0);

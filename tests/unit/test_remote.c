@@ -439,8 +439,8 @@ static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **st
 	payload[500] ^= 1;
 	for (int whole = 0; whole < 2; whole++) {
 		assert_int_equal(remote_send(link, request, 0, sizeof payload), 0);
-		assert_int_equal(link_send_bytes(link->fd, payload, sizeof payload), 0);
-		assert_int_equal(link_receive(link->fd, 10000, &head, &body, fds), 0);
+		assert_int_equal(link_send_bytes(link->net, payload, sizeof payload), 0);
+		assert_int_equal(link_receive(link->net, 10000, &head, &body, fds), 0);
 		assert_int_equal(head.result, whole ? 1 : CAIRN_E_IO);
 		cairn_key key = key_at(4, 4);
 		assert_int_equal(why(store, space, &key), whole ? CAIRN_WHY_PRESENT : CAIRN_WHY_NONE);
@@ -474,7 +474,7 @@ static void test_remote__gives_all_back_when_client_dies(void **state)
 	assert_int_equal(stat_of(other).matches, 1);
 	/* As kill -9 does: its sockets end. */
 	for (struct list *node = store->remote->idle.next; node != &store->remote->idle; node = node->next)
-		shutdown(LIST_OF(node, struct remote_link, link)->fd, SHUT_RDWR);
+		link_stop(LIST_OF(node, struct remote_link, link)->net, LINK_STOP_ALL);
 	served_wait(&served, 1);
 	assert_int_equal(stat_of(other).leased_bytes, 0);
 	assert_int_equal(stat_of(other).matches, 0);
@@ -570,21 +570,21 @@ static void test_remote__serves_many_at_once(void **state)
 /* ---- clients that lie -------------------------------------------------------------------------------------------- */
 
 /* Sends bytes, and waits until the daemon has ended the connection or answered. The answer's result, or INT32_MIN. */
-static int64_t say_raw(int fd, const void *bytes, size_t length)
+static int64_t say_raw(struct link *net, const void *bytes, size_t length)
 {
 	struct wire_head head;
 	struct link_buffer body = {0};
 	int fds[WIRE_FDS_MAX];
 	int64_t result = INT32_MIN;
-	(void)send(fd, bytes, length, MSG_NOSIGNAL);
-	shutdown(fd, SHUT_WR);
-	if (!link_receive(fd, 10000, &head, &body, fds)) {
+	(void)link_send_bytes(net, bytes, length);
+	link_stop(net, LINK_STOP_WRITE);
+	if (!link_receive(net, 10000, &head, &body, fds)) {
 		for (uint32_t i = 0; i < head.nfds; i++)
 			close(fds[i]);
 		result = head.result;
 	}
 	link_buffer_done(&body);
-	close(fd);
+	link_close(net);
 	return result;
 }
 
@@ -598,11 +598,13 @@ static size_t frame_of(struct wire_request *request, uint8_t *to)
 	return WIRE_HEAD_BYTES + w.used;
 }
 
-static int connected(const struct served *served)
+static struct link *connected(const struct served *served)
 {
-	int fd;
-	assert_int_equal(link_connect(served->socket, &fd), 0);
-	return fd;
+	struct link_place place;
+	struct link *net;
+	assert_int_equal(link_place_take(served->place_text, &place), 0);
+	assert_int_equal(link_connect(&place, 10000, &net), 0);
+	return net;
 }
 
 /* A hello, then the request, on one connection. */
@@ -610,13 +612,14 @@ static int64_t say_after_hello(struct served *served, struct wire_request *reque
 {
 	struct wire_head head;
 	struct link_buffer body = {0};
-	int fds[WIRE_FDS_MAX], fd = connected(served);
+	int fds[WIRE_FDS_MAX];
+	struct link *net = connected(served);
 	struct wire_request hello = {.type = WIRE_HELLO};
 	size_t length = frame_of(&hello, bytes);
-	assert_int_equal(send(fd, bytes, length, MSG_NOSIGNAL), (ssize_t)length);
-	assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+	assert_int_equal(link_send_bytes(net, bytes, length), 0);
+	assert_int_equal(link_receive(net, 10000, &head, &body, fds), 0);
 	link_buffer_done(&body);
-	return say_raw(fd, bytes, frame_of(request, bytes));
+	return say_raw(net, bytes, frame_of(request, bytes));
 }
 
 static void test_remote__stays_when_clients_lie(void **state)
@@ -725,7 +728,7 @@ static void test_remote__takes_no_place_nor_number_that_is_not_the_clients(void 
 	bytes_set64(number + 4, first);
 	struct wire_head head = {.version = WIRE_VERSION, .type = WIRE_RELEASE, .body_bytes = sizeof number};
 	link = remote_link_take(store->remote, &error);
-	assert_int_equal(link_send(link->fd, &head, number, NULL, 0), 0);
+	assert_int_equal(link_send(link->net, &head, number, NULL, 0), 0);
 	remote_link_drop(store->remote, link, 0);
 	assert_int_equal(stat_of(store).leased_bytes, LENGTH);
 	remote_lease_release(store, second, info.fd);
@@ -785,11 +788,12 @@ static void test_remote__refuses_staging_memory_that_could_shrink(void **state)
 	struct wire_request request = {.type = WIRE_HELLO};
 	struct wire_head head;
 	struct link_buffer body = {0};
-	int fds[WIRE_FDS_MAX], fd = connected(&served), memory[3];
+	int fds[WIRE_FDS_MAX], memory[3];
+	struct link *net = connected(&served);
 	uint8_t *bytes = calloc(1, 70000);
 	size_t length = frame_of(&request, bytes);
-	assert_int_equal(send(fd, bytes, length, 0), (ssize_t)length);
-	assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+	assert_int_equal(link_send_bytes(net, bytes, length), 0);
+	assert_int_equal(link_receive(net, 10000, &head, &body, fds), 0);
 	memory[0] = memfd_create("no seal", MFD_ALLOW_SEALING);
 	memory[1] = memfd_create("too small", MFD_ALLOW_SEALING);
 	memory[2] = open("/dev/zero", O_RDWR);
@@ -800,12 +804,12 @@ static void test_remote__refuses_staging_memory_that_could_shrink(void **state)
 		uint8_t text[8];
 		bytes_set64(text, 1 << 20);
 		struct wire_head stage = {.version = WIRE_VERSION, .type = WIRE_STAGE, .nfds = 1, .id = 2, .body_bytes = 8};
-		assert_int_equal(link_send(fd, &stage, text, &memory[i], 1), 0);
-		assert_int_equal(link_receive(fd, 10000, &head, &body, fds), 0);
+		assert_int_equal(link_send(net, &stage, text, &memory[i], 1), 0);
+		assert_int_equal(link_receive(net, 10000, &head, &body, fds), 0);
 		assert_int_equal(head.result, CAIRN_E_INVAL);
 		close(memory[i]);
 	}
-	close(fd);
+	link_close(net);
 	free(bytes);
 	link_buffer_done(&body);
 	done(&served);

@@ -493,7 +493,8 @@ static void lease_deliver(struct data_work *work, struct cairn_item *item, const
 		return;
 	const uint8_t *from = extent_enter(work->remote, result, &fd);
 	if (!from)
-		item->status = err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->place.text);
+		item->status =
+			err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->place.text);
 	else if (!(item->status = room_check(item, result)))
 		part_deliver(item, result, from);
 	if (from)

@@ -95,7 +95,7 @@ if("unit" IN_LIST CAIRN_TESTS AND unit_sources)
 	foreach(source ${unit_sources})
 		cmake_path(GET source STEM name)
 		add_executable(${name} ${source})
-		target_link_libraries(${name} PRIVATE cairn_internal PkgConfig::CMOCKA)
+		target_link_libraries(${name} PRIVATE cairn_internal PkgConfig::CMOCKA PkgConfig::JANSSON)
 		set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY tests)
 		# Those that open stores in real directories run over both ways of I/O; the best one that works is one of them.
 		file(STRINGS ${source} real_files REGEX "place_init|box_init")

@@ -12,28 +12,76 @@
 #include "base/mem.h"
 #include "net/link.h"
 
-enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_PLACES, CONF_DEVICES };
+enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_WORD, CONF_PLACES, CONF_DEVICES };
+
+struct conf_text {
+	struct conf_text *next;
+	char text[];
+};
 
 static const struct conf_key {
 	const char *name;
 	enum conf_type type;
 	size_t offset; /* in struct conf */
 	const char *expected;
+	int live;      /* takes effect without a restart */
 } conf_keys[] = {
-	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory"},
-	{"listen", CONF_PLACES, 0, "places as unix:PATH or tcp+plain://HOST:PORT"},
-	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB"},
-	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB"},
-	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget"},
-	{"free_floor", CONF_SIZE, offsetof(struct conf, free_floor_bytes), "a size as 10GiB"},
-	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB"},
-	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64"},
-	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100"},
-	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600"},
+	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory", 0},
+	{"listen", CONF_PLACES, 0, "places as unix:PATH or tcp+plain://HOST:PORT", 1},
+	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB", 0},
+	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB", 0},
+	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget", 0},
+	{"free_floor", CONF_SIZE, offsetof(struct conf, free_floor_bytes), "a size as 10GiB", 0},
+	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB", 0},
+	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64", 0},
+	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100", 0},
+	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600", 1},
+	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
+	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
 };
+/* The words of keys of type CONF_WORD, by their numbers from 1 on. */
+static const char *const conf_words_log[] = {"text", "json", NULL};
+static const char *const conf_words_level[] = {"error", "warning", "info", "debug", NULL};
 enum { CONF_KEYS = sizeof(conf_keys) / sizeof(conf_keys[0]) };
 
+static const char *const *words_of(const struct conf_key *key)
+{
+	return key->offset == offsetof(struct conf, log) ? conf_words_log : conf_words_level;
+}
+
 /* ---- values ------------------------------------------------------------------------------------------------------ */
+
+/* A copy that conf_done frees; NULL: no memory. */
+static char *text_keep(struct conf *conf, const char *value)
+{
+	size_t length = strlen(value) + 1;
+	struct conf_text *kept = mem_alloc(sizeof(*kept) + length);
+	if (!kept)
+		return NULL;
+	memcpy(kept->text, value, length);
+	kept->next = conf->texts;
+	conf->texts = kept;
+	return kept->text;
+}
+
+void conf_done(struct conf *conf)
+{
+	for (struct conf_text *text = conf->texts, *next; text; text = next) {
+		next = text->next;
+		mem_free(text);
+	}
+	memset(conf, 0, sizeof(*conf));
+}
+
+static int word_of(const char *const *words, const char *text, uint32_t *ret)
+{
+	for (uint32_t i = 0; words[i]; i++)
+		if (!strcmp(words[i], text)) {
+			*ret = i + 1;
+			return 0;
+		}
+	return -1;
+}
 
 static int size_of(const char *text, uint64_t *ret)
 {
@@ -74,14 +122,16 @@ static int place_add(struct conf *conf, const char *text)
 	struct link_place place;
 	if (conf->nlisten == CONF_LISTEN || link_place_take(text, &place))
 		return -1;
-	conf->listen[conf->nlisten++] = mem_copy_string(text);
-	return 0;
+	const char *kept = text_keep(conf, text);
+	if (kept)
+		conf->listen[conf->nlisten++] = kept;
+	return kept ? 0 : -1;
 }
 
 /* PATH or PATH:SIZE */
 static int device_add(struct conf *conf, const char *text)
 {
-	char *path = mem_copy_string(text);
+	char *path = text_keep(conf, text);
 	char *colon = path ? strrchr(path, ':') : NULL;
 	uint64_t budget = 0;
 	if (!path || conf->nflash == CONF_FLASH)
@@ -107,8 +157,8 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 	void *to = (char *)conf + key->offset;
 	switch (key->type) {
 	case CONF_TEXT:
-		*(const char **)to = mem_copy_string(value);
-		return value[0] ? 0 : -1;
+		*(const char **)to = text_keep(conf, value);
+		return value[0] && *(const char **)to ? 0 : -1;
 	case CONF_SIZE:
 		return size_of(value, to);
 	case CONF_COUNT:
@@ -117,6 +167,8 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 		return number_of(value, 10, 1, 100, to);
 	case CONF_MODE:
 		return number_of(value, 8, 0600, 0777, to);
+	case CONF_WORD:
+		return word_of(words_of(key), value, to);
 	case CONF_PLACES:
 		return place_add(conf, value);
 	case CONF_DEVICES:
@@ -139,11 +191,13 @@ struct conf_reader {
 	const char *file;
 	yaml_document_t document;
 	struct conf *conf;
+	char *fault; /* CONF_FAULT_BYTES */
 };
 
 static int fault(const struct conf_reader *reader, const yaml_node_t *node, const char *what, const char *expected)
 {
-	fprintf(stderr, "cairnd: %s:%zu: %s; expected %s\n", reader->file, node->start_mark.line + 1, what, expected);
+	snprintf(reader->fault, CONF_FAULT_BYTES, "%.255s:%zu: %s; expected %s", reader->file, node->start_mark.line + 1,
+	         what, expected);
 	return -1;
 }
 
@@ -180,7 +234,7 @@ static int read_device(struct conf_reader *reader, const struct conf_key *key, c
 		const yaml_node_t *value = yaml_document_get_node(&reader->document, pair->value);
 		const char *text = text_of(value), *word = text_of(name);
 		if (word && text && !strcmp(word, "path"))
-			flash->path = mem_copy_string(text);
+			flash->path = text_keep(conf, text);
 		else if (!word || !text || strcmp(word, "budget") != 0 || size_of(text, &flash->budget_bytes))
 			return fault(reader, name, "a device of flash", "path: PATH, and perhaps budget: SIZE");
 	}
@@ -216,7 +270,7 @@ static int read_keys(struct conf_reader *reader, const yaml_node_t *root)
 		const yaml_node_t *name = yaml_document_get_node(&reader->document, pair->key);
 		const char *word = text_of(name);
 		const struct conf_key *key = word ? key_find(word) : NULL;
-		char what[160], all[256] = "";
+		char what[160], all[400] = "";
 		if (!key) {
 			for (int i = 0; i < CONF_KEYS; i++)
 				snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "one of ", conf_keys[i].name);
@@ -234,21 +288,21 @@ static int read_keys(struct conf_reader *reader, const yaml_node_t *root)
 	return 0;
 }
 
-int conf_read(const char *file, struct conf *conf)
+int conf_read(const char *file, struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 {
-	struct conf_reader reader = {.file = file, .conf = conf};
+	struct conf_reader reader = {.file = file, .conf = conf, .fault = ret_fault};
 	yaml_parser_t parser;
 	FILE *from = fopen(file, "re");
 	if (!from) {
-		fprintf(stderr, "cairnd: %s: %s\n", file, strerror(errno));
+		snprintf(ret_fault, CONF_FAULT_BYTES, "%.255s: %s", file, strerror(errno));
 		return -1;
 	}
 	check(yaml_parser_initialize(&parser));
 	yaml_parser_set_input_file(&parser, from);
 	int error = 0;
 	if (!yaml_parser_load(&parser, &reader.document)) {
-		fprintf(stderr, "cairnd: %s:%zu: not YAML: %s\n", file, parser.problem_mark.line + 1,
-		        parser.problem ? parser.problem : "no memory");
+		snprintf(ret_fault, CONF_FAULT_BYTES, "%.255s:%zu: not YAML: %s", file, parser.problem_mark.line + 1,
+		         parser.problem ? parser.problem : "no memory");
 		error = -1;
 	} else {
 		const yaml_node_t *root = yaml_document_get_root_node(&reader.document);
@@ -281,4 +335,86 @@ void conf_print(const struct conf *conf, FILE *to)
 		fprintf(to, "segment: %llu\n", (unsigned long long)conf->segment_bytes);
 	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
 	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
+	fprintf(to, "log: %s\nlog_level: %s\n", conf_words_log[conf->log - 1], conf_words_level[conf->log_level - 1]);
+}
+
+/* ---- whole ones -------------------------------------------------------------------------------------------------- */
+
+const char *conf_local_place(const struct conf *conf)
+{
+	for (uint32_t i = 0; i < conf->nlisten; i++)
+		if (!strncmp(conf->listen[i], "unix:", 5))
+			return conf->listen[i] + 5;
+	return NULL;
+}
+
+int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
+{
+	char place[4200];
+	if (!conf->dir) {
+		snprintf(ret_fault, CONF_FAULT_BYTES,
+		         "no directory; give --dir PATH, or a configuration with a line dir: PATH");
+		return -1;
+	}
+	if (!conf_local_place(conf)) { /* also beside a network's: the directory leads to it */
+		snprintf(place, sizeof(place), "unix:%s/cairn.sock", conf->dir);
+		if (place_add(conf, place)) {
+			snprintf(ret_fault, CONF_FAULT_BYTES, "at most %d places to listen, one of them a socket file",
+			         CONF_LISTEN);
+			return -1;
+		}
+	}
+	if (!conf->socket_mode)
+		conf->socket_mode = 0600;
+	if (!conf->log)
+		conf->log = 1;
+	if (!conf->log_level)
+		conf->log_level = 3;
+	return 0;
+}
+
+static int places_differ(const struct conf *a, const struct conf *b)
+{
+	if (a->nlisten != b->nlisten)
+		return 1;
+	for (uint32_t i = 0; i < a->nlisten; i++)
+		if (strcmp(a->listen[i], b->listen[i]) != 0)
+			return 1;
+	return 0;
+}
+
+static int devices_differ(const struct conf *a, const struct conf *b)
+{
+	if (a->nflash != b->nflash)
+		return 1;
+	for (uint32_t i = 0; i < a->nflash; i++)
+		if (strcmp(a->flash[i].path, b->flash[i].path) != 0 || a->flash[i].budget_bytes != b->flash[i].budget_bytes)
+			return 1;
+	return 0;
+}
+
+static int key_differs(const struct conf_key *key, const struct conf *a, const struct conf *b)
+{
+	const void *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
+	const char *const *p = x, *const *q = y;
+	switch (key->type) {
+	case CONF_TEXT:
+		return !*p || !*q ? *p != *q : strcmp(*p, *q) != 0;
+	case CONF_SIZE:
+		return memcmp(x, y, sizeof(uint64_t)) != 0;
+	case CONF_PLACES:
+		return places_differ(a, b);
+	case CONF_DEVICES:
+		return devices_differ(a, b);
+	default:
+		return memcmp(x, y, sizeof(uint32_t)) != 0;
+	}
+}
+
+void conf_compare(const struct conf *a, const struct conf *b, void (*differs)(void *arg, const char *key, int live),
+                  void *arg)
+{
+	for (int i = 0; i < CONF_KEYS; i++)
+		if (key_differs(&conf_keys[i], a, b))
+			differs(arg, conf_keys[i].name, conf_keys[i].live);
 }

@@ -2,7 +2,7 @@
 /*
  * cairnd's configuration: a YAML file, checked key by key, and options of the command line over it. docs/SERVE.md lists
  * the keys; each has a default.
- * Threads: the main one. Memory: strings are kept to the end of the process.
+ * Threads: the main one. Memory: strings belong to the conf; conf_done frees them.
  */
 #ifndef CAIRN_DAEMON_CONF_H
 #define CAIRN_DAEMON_CONF_H
@@ -12,7 +12,9 @@
 
 #include "cairn/cairn.h"
 
-enum { CONF_LISTEN = 8, CONF_FLASH = 16 };
+enum { CONF_LISTEN = 8, CONF_FLASH = 16, CONF_FAULT_BYTES = 768 };
+
+struct conf_text;
 
 struct conf {
 	const char *dir;                /* the store's directory; no default */
@@ -27,12 +29,23 @@ struct conf {
 	uint32_t io_threads;
 	uint32_t pin_share_percent;
 	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
+	uint32_t log;                   /* 1: text, 2: json; 0: text */
+	uint32_t log_level;             /* enum log_level + 1; 0: info */
+	struct conf_text *texts;        /* all strings above */
 };
 
-/* Reads a file over what is in `conf`. 0, or -1 after one line on stderr: file, line, what was expected. */
-int conf_read(const char *file, struct conf *conf);
+/* Reads a file over what is in `conf`. 0, or -1: ret_fault is one line: file, line, what was expected. */
+int conf_read(const char *file, struct conf *conf, char ret_fault[CONF_FAULT_BYTES]);
 /* One key from text, as on the command line. 0, or -1: *ret_expected says what was expected. */
 int conf_set(struct conf *conf, const char *key, const char *value, const char **ret_expected);
+/* Fills in what was left open. 0, or -1 with ret_fault. */
+int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES]);
+void conf_done(struct conf *conf);
+/* The first socket file to listen on; NULL: none. */
+const char *conf_local_place(const struct conf *conf);
+/* Calls back for each key in which two complete ones differ; `live`: it takes effect without a restart. */
+void conf_compare(const struct conf *a, const struct conf *b, void (*differs)(void *arg, const char *key, int live),
+                  void *arg);
 /* The configuration in force, as a file that conf_read reads. */
 void conf_print(const struct conf *conf, FILE *to);
 

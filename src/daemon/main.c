@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairnd: one store for all processes of a server. Opens the store, listens, and serves until SIGTERM or SIGINT.
- * Threads: this one accepts and takes signals; connections have their own (conn.c).
+ * cairnd: one store for all processes of a server. Opens the store, listens, and serves until SIGTERM or SIGINT; SIGHUP
+ * has it read its configuration anew.
+ * Threads: this one accepts, takes signals and looks after what is due now and then; connections have their own
+ * (conn.c).
  */
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,38 +15,43 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "daemon/conf.h"
 #include "daemon/daemon.h"
+#include "daemon/listen.h"
+#include "daemon/log.h"
 #include "store/store.h"
 
 enum { KEY_CHECK = 300, KEY_PRINT, KEY_PRIVATE, KEY_CONF };
 
 #define PRIVATE_FIRST_MS 30000 /* a private one that nobody asks for so long ends; later, after the last client */
 #define PRIVATE_LAST_MS 500
+#define PRIVATE_TICK_MS 100
+#define TICK_MS 1000
+#define OPTIONS_MAX 64
 
+/* What the command line said; options count over the file, so they are kept until it has been read. */
 struct words {
-	struct conf conf;
 	const char *file;
+	struct {
+		const char *word, *value;
+	} options[OPTIONS_MAX];
+	uint32_t noptions;
 	int only_check, print, private;
 };
 
-/* ---- what is said ------------------------------------------------------------------------------------------------ */
+struct server {
+	const struct words *words;
+	struct conf start, now; /* as it was started, and as it is in force */
+	struct listeners listeners;
+	struct daemon daemon;
+	int signals, private;
+};
 
-static void say(const char *level, const char *text)
-{
-	struct timespec now;
-	struct tm tm;
-	char when[32];
-	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &tm);
-	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	fprintf(stderr, "%s.%03ldZ %s %s\n", when, now.tv_nsec / 1000000, level, text);
-}
+/* ---- what is said ------------------------------------------------------------------------------------------------ */
 
 /* systemd's protocol: one datagram to the socket that it named. */
 static void notify(const char *state)
@@ -75,23 +80,23 @@ static const struct argp_option options[] = {
 	{"flash", KEY_CONF + 3, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 1},
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
 	{"segment", KEY_CONF + 5, "SIZE", 0, "Segments of a device that is made (fits the budget)", 1},
+	{"log", KEY_CONF + 6, "FORM", 0, "text or json (text)", 1},
+	{"log-level", KEY_CONF + 7, "LEVEL", 0, "error, warning, info or debug (info)", 1},
 	{"check", KEY_CHECK, NULL, 0, "Check the configuration and end", 2},
 	{"private", KEY_PRIVATE, NULL, 0, "In the background, until the last client has gone", 2},
 	{"print-config", KEY_PRINT, NULL, 0, "Print the configuration in force and end", 2},
 	{0},
 };
-static const char *const conf_words[] = {"dir", "listen", "memory", "flash", "catalog", "segment"};
+static const char *const conf_words[] = {"dir", "listen", "memory", "flash", "catalog", "segment", "log", "log_level"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct words *words = state->input;
-	const char *expected;
 	if (key >= KEY_CONF && key < KEY_CONF + (int)(sizeof(conf_words) / sizeof(conf_words[0]))) {
-		const char *word = conf_words[key - KEY_CONF];
-		if (conf_set(&words->conf, word, arg, &expected)) {
-			fprintf(stderr, "cairnd: --%s %s; expected %s\n", word, arg, expected);
-			exit(2);
-		}
+		if (words->noptions == OPTIONS_MAX)
+			argp_failure(state, 2, 0, "more than %d options", OPTIONS_MAX);
+		words->options[words->noptions].word = conf_words[key - KEY_CONF];
+		words->options[words->noptions++].value = arg;
 		return 0;
 	}
 	switch (key) {
@@ -108,131 +113,134 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (words->file)
 			return ARGP_ERR_UNKNOWN;
 		words->file = arg;
-		return conf_read(arg, &words->conf) ? (exit(2), 0) : 0;
+		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
-/* The first socket file to listen on; NULL: none. */
-static const char *local_place(const struct conf *conf)
+/* The whole configuration: the file, the options over it, the defaults under both. 0, or -1 with ret_fault. */
+static int conf_load(const struct words *words, struct conf *ret_conf, char ret_fault[CONF_FAULT_BYTES])
 {
-	for (uint32_t i = 0; i < conf->nlisten; i++)
-		if (!strncmp(conf->listen[i], "unix:", 5))
-			return conf->listen[i] + 5;
-	return NULL;
+	const char *expected;
+	memset(ret_conf, 0, sizeof(*ret_conf));
+	int error = words->file ? conf_read(words->file, ret_conf, ret_fault) : 0;
+	for (uint32_t i = 0; i < words->noptions && !error; i++) {
+		error = conf_set(ret_conf, words->options[i].word, words->options[i].value, &expected);
+		if (error)
+			snprintf(ret_fault, CONF_FAULT_BYTES, "--%s %.255s; expected %s", words->options[i].word,
+			         words->options[i].value, expected);
+	}
+	return error || conf_complete(ret_conf, ret_fault) ? -1 : 0;
 }
 
-/* What the file and the options leave open. 0 or -1. */
-static int conf_complete(struct conf *conf)
+/* ---- reload ------------------------------------------------------------------------------------------------------ */
+
+static void conf_apply(const struct conf *conf)
 {
-	if (!conf->dir) {
-		fprintf(stderr, "cairnd: no directory; give --dir PATH, or a configuration with a line dir: PATH\n");
-		return -1;
+	log_set(conf->log == 2, (enum log_level)(conf->log_level - 1));
+}
+
+static void say_restart(void *arg, const char *key, int live)
+{
+	(void)arg;
+	if (!live)
+		LOG(LOG_WARNING, "a change that needs a restart", LOG_TEXT("key", key));
+}
+
+static void say_changed(void *arg, const char *key, int live)
+{
+	(void)arg;
+	if (live)
+		LOG(LOG_INFO, "changed", LOG_TEXT("key", key));
+}
+
+/* Reads the configuration anew. What can change at once does; connections are not touched. */
+static void reload(struct server *server)
+{
+	struct conf conf;
+	char fault[CONF_FAULT_BYTES];
+	if (conf_load(server->words, &conf, fault)) {
+		LOG(LOG_ERROR, "the configuration was not taken: nothing has changed", LOG_TEXT("why", fault));
+		conf_done(&conf);
+		return;
 	}
-	if (!local_place(conf)) { /* also beside a network's: the directory leads to it */
-		size_t room = strlen(conf->dir) + 32;
-		char *place = mem_alloc(room);
-		if (!place || conf->nlisten == CONF_LISTEN) {
-			fprintf(stderr, "cairnd: at most %d places to listen, one of them a socket file\n", CONF_LISTEN);
-			return -1;
-		}
-		snprintf(place, room, "unix:%s/cairn.sock", conf->dir);
-		conf->listen[conf->nlisten++] = place;
-	}
-	if (!conf->socket_mode)
-		conf->socket_mode = 0600;
-	return 0;
+	conf_apply(&conf);
+	conf_compare(&server->start, &conf, say_restart, NULL);
+	conf_compare(&server->now, &conf, say_changed, NULL);
+	char local[LINK_PATH_MAX];
+	snprintf(local, sizeof(local), "%s", conf_local_place(&server->now));
+	listeners_change(&server->listeners, &conf);
+	conf_done(&server->now);
+	server->now = conf;
+	if (strcmp(local, conf_local_place(&conf)) != 0 && place_tell(server->start.dir, conf_local_place(&conf)))
+		log_say(LOG_WARNING, "the directory's file `daemon` can not be written");
+	log_say(LOG_INFO, "reloaded");
 }
 
 /* ---- serving ----------------------------------------------------------------------------------------------------- */
 
-/* The file by which those who are given the directory find the socket. Written aside and renamed, so that it is whole
- * or not there. */
-static int place_tell(const struct conf *conf)
+/* Whether it is to end. */
+static int signal_take(struct server *server)
 {
-	char file[4200], aside[4200], socket[LINK_PATH_MAX];
-	const char *path = local_place(conf);
-	char directory[PATH_MAX] = "";
-	/* From wherever they are: an absolute path. */
-	if (path[0] != '/' && !getcwd(directory, sizeof(directory)))
-		return -1;
-	int n = snprintf(socket, sizeof(socket), "%s%s%s\n", directory, directory[0] ? "/" : "", path);
-	snprintf(file, sizeof(file), "%s/daemon", conf->dir);
-	snprintf(aside, sizeof(aside), "%s/daemon.new", conf->dir);
-	int fd = n < (int)sizeof(socket) ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
-	int error = fd < 0 || write(fd, socket, (size_t)n) != n || rename(aside, file);
-	if (fd >= 0)
-		close(fd);
-	return error ? -1 : 0;
-}
-
-static void place_forget(const struct conf *conf)
-{
-	char file[4200];
-	snprintf(file, sizeof(file), "%s/daemon", conf->dir);
-	unlink(file);
-}
-
-static void listeners_close(struct link_listener *listeners[CONF_LISTEN], uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		link_listener_close(listeners[i]);
-}
-
-static int listeners_open(const struct conf *conf, struct link_listener *listeners[CONF_LISTEN])
-{
-	for (uint32_t i = 0; i < conf->nlisten; i++) {
-		struct link_place place;
-		if (link_place_take(conf->listen[i], &place)) {
-			fprintf(stderr, "cairnd: %s\n", cairn_error_text());
-			listeners_close(listeners, i);
-			return -1;
-		}
-		int error = link_listen(&place, conf->socket_mode, &listeners[i]);
-		if (!error)
-			continue;
-		fprintf(stderr, "cairnd: %s: %s\n", conf->listen[i],
-		        error == -EADDRINUSE ? "another process listens there: end it first" : strerror(-error));
-		listeners_close(listeners, i);
-		return -1;
-	}
+	struct signalfd_siginfo info;
+	if (read(server->signals, &info, sizeof(info)) != sizeof(info))
+		return 0;
+	if (info.ssi_signo != SIGHUP)
+		return 1;
+	notify("RELOADING=1");
+	reload(server);
+	notify("READY=1");
 	return 0;
 }
 
-/* Until a signal ends it. */
-static void serve_all(struct daemon *daemon, const struct conf *conf, struct link_listener *listeners[CONF_LISTEN],
-                      int signals, int private)
+static void accept_one(struct server *server, const struct listener *listener)
 {
-	int wait = private ? PRIVATE_FIRST_MS : -1;
-	struct pollfd polls[CONF_LISTEN + 1] = {{.fd = signals, .events = POLLIN}};
-	for (uint32_t i = 0; i < conf->nlisten; i++)
-		polls[i + 1] = (struct pollfd){.fd = listeners[i]->fd, .events = POLLIN};
+	struct link *net;
+	int error = link_accept(listener->link, &net) ? 0 : conn_start(&server->daemon, net);
+	if (error)
+		LOG(LOG_WARNING, "a connection was refused: too many, or no memory for another",
+		    LOG_TEXT("place", listener->place.text), LOG_TEXT("why", strerror(-error)));
+}
+
+static uint64_t now_ms(void)
+{
+	return clock_mono_ns(&clock_real) / 1000000;
+}
+
+/* Until a signal ends it, or a private one has no clients any more. */
+static void serve_all(struct server *server)
+{
+	uint64_t used_ms = now_ms(), patience_ms = PRIVATE_FIRST_MS;
 	for (;;) {
-		int n = poll(polls, conf->nlisten + 1, wait);
+		struct pollfd polls[CONF_LISTEN + 1] = {{.fd = server->signals, .events = POLLIN}};
+		uint32_t listening = server->listeners.n;
+		for (uint32_t i = 0; i < listening; i++)
+			polls[i + 1] = (struct pollfd){.fd = server->listeners.at[i].link->fd, .events = POLLIN};
+		int n = poll(polls, listening + 1, server->private ? PRIVATE_TICK_MS : TICK_MS);
 		if (n < 0 && errno != EINTR)
 			return;
-		if (n == 0 && !daemon_conns(daemon))
+		for (uint32_t i = 0; i < listening && n > 0; i++)
+			if (polls[i + 1].revents) {
+				accept_one(server, &server->listeners.at[i]);
+				used_ms = now_ms();
+				patience_ms = PRIVATE_LAST_MS;
+			}
+		if (n > 0 && polls[0].revents && signal_take(server))
 			return;
-		if (n <= 0)
-			continue;
-		wait = private ? PRIVATE_LAST_MS : -1;
-		if (polls[0].revents)
+		log_flush();
+		if (daemon_conns(&server->daemon))
+			used_ms = now_ms();
+		else if (server->private && now_ms() - used_ms >= patience_ms)
 			return;
-		for (uint32_t i = 0; i < conf->nlisten; i++) {
-			if (!polls[i + 1].revents)
-				continue;
-			struct link *net;
-			if (!link_accept(listeners[i], &net) && conn_start(daemon, net))
-				say("warning", "a connection was refused: too many, or no memory for another");
-		}
 	}
 }
 
-static int run(const struct conf *conf, int signals, int private)
+static int server_open(struct server *server)
 {
-	struct daemon daemon = {0};
-	struct link_listener *listeners[CONF_LISTEN];
+	const struct conf *conf = &server->start;
+	struct daemon *daemon = &server->daemon;
+	char fault[CONF_FAULT_BYTES];
 	struct cairn_options open = {.size = sizeof(open),
 	                             .flags = CAIRN_OPEN_CREATE,
 	                             .memory_bytes = conf->memory_bytes,
@@ -243,45 +251,62 @@ static int run(const struct conf *conf, int signals, int private)
 	                             .segment_bytes = conf->segment_bytes,
 	                             .io_threads = conf->io_threads,
 	                             .pin_share_percent = conf->pin_share_percent};
-	if (store_open_own(conf->dir, &open, &daemon.store)) {
+	if (store_open_own(conf->dir, &open, &daemon->store)) {
 		fprintf(stderr, "cairnd: %s\n", cairn_error_text());
-		return 2;
+		return -1;
 	}
-	pthread_mutex_init(&daemon.lock, NULL);
-	pthread_cond_init(&daemon.ended, NULL);
-	list_init(&daemon.clients);
-	list_init(&daemon.conns);
-	if (listeners_open(conf, listeners)) {
-		cairn_close(daemon.store);
-		return 2;
+	pthread_mutex_init(&daemon->lock, NULL);
+	pthread_cond_init(&daemon->ended, NULL);
+	list_init(&daemon->clients);
+	list_init(&daemon->conns);
+	if (listeners_open(conf, &server->listeners, fault)) {
+		fprintf(stderr, "cairnd: %s\n", fault);
+		cairn_close(daemon->store);
+		return -1;
 	}
-	if (place_tell(conf))
-		say("warning", "the directory's file `daemon` can not be written: who is given the directory will not find us");
-	say("info", "ready");
+	return 0;
+}
+
+static int run(struct server *server)
+{
+	if (server_open(server))
+		return 2;
+	conf_apply(&server->now);
+	if (place_tell(server->start.dir, conf_local_place(&server->now)))
+		log_say(LOG_WARNING,
+		        "the directory's file `daemon` can not be written: who is given the directory will not find us");
+	LOG(LOG_INFO, "ready", LOG_TEXT("version", CAIRN_VERSION), LOG_TEXT("dir", server->start.dir),
+	    LOG_NUMBER("places", server->listeners.n));
 	notify("READY=1");
-	serve_all(&daemon, conf, listeners, signals, private);
+	serve_all(server);
 	notify("STOPPING=1");
-	say("info", "ending");
-	place_forget(conf);
-	listeners_close(listeners, conf->nlisten);
-	daemon_stop(&daemon);
-	int error = cairn_close(daemon.store);
+	log_say(LOG_INFO, "ending");
+	place_forget(server->start.dir);
+	listeners_close(&server->listeners);
+	daemon_stop(&server->daemon);
+	int error = cairn_close(server->daemon.store);
 	if (error)
-		say("error", cairn_error_text());
-	say("info", "ended");
+		LOG(LOG_ERROR, "the store did not close well", LOG_TEXT("why", cairn_error_text()));
+	log_say(LOG_INFO, "ended");
 	return error ? 2 : 0;
 }
 
 int main(int argc, char **argv)
 {
 	static struct words words;
+	static struct server server;
 	static const struct argp argp = {options, parse, "[CONFIG.yaml]",
 	                                 "Serves one store to all processes of a server.", NULL, NULL, NULL};
+	char fault[CONF_FAULT_BYTES];
 	argp_program_version = "cairnd " CAIRN_VERSION;
-	if (argp_parse(&argp, argc, argv, 0, NULL, &words) || conf_complete(&words.conf))
+	if (argp_parse(&argp, argc, argv, 0, NULL, &words))
 		return 2;
+	if (conf_load(&words, &server.start, fault) || conf_load(&words, &server.now, fault)) {
+		fprintf(stderr, "cairnd: %s\n", fault);
+		return 2;
+	}
 	if (words.print)
-		conf_print(&words.conf, stdout);
+		conf_print(&server.start, stdout);
 	if (words.print || words.only_check)
 		return 0;
 	/* Whoever started it does not wait for it, nor does a terminal end it. */
@@ -291,10 +316,16 @@ int main(int argc, char **argv)
 	sigemptyset(&set);
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
 	check(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0); /* of all threads: they come by the descriptor alone */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	int signals = signalfd(-1, &set, SFD_CLOEXEC);
-	check(signals >= 0);
-	return run(&words.conf, signals, words.private);
+	server.signals = signalfd(-1, &set, SFD_CLOEXEC);
+	check(server.signals >= 0);
+	server.words = &words;
+	server.private = words.private;
+	int status = run(&server);
+	conf_done(&server.start);
+	conf_done(&server.now);
+	return status;
 }

@@ -1,41 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # cairn serve: one store for many processes, its configuration, its end, and what is said when it is not there.
-. "$(dirname "$0")/lib.sh"
-cd "$T" || exit 1
+. "$(dirname "$0")/lib_serve.sh"
 
 random a 3000000
 random b 5000000
-server=
-stop()
-{
-	[ -z "$server" ] || kill "$server" 2>/dev/null
-	rm -rf "$T"
-}
-trap stop EXIT
-
-# serve ARGUMENT...: starts one and waits until it is ready.
-serve()
-{
-	rm -f server.log
-	"$CAIRN" serve "$@" 2>server.log &
-	server=$!
-	for _ in $(seq 100); do
-		grep -qs ' ready$' server.log && return
-		kill -0 $server 2>/dev/null || break
-		sleep 0.1
-	done
-	running="serve $*"
-	fail "it did not become ready: $(cat server.log)"
-}
-end()
-{
-	kill -TERM $server
-	wait $server
-	running="the end of cairn serve"
-	check "status 0, not $?" test $? -eq 0
-	server=
-}
 
 serve --dir s --memory 32MiB --flash "$T/flash.cairn:128MiB"
 run 0 "$CAIRN" put unix:s/cairn.sock a a
@@ -117,6 +86,8 @@ flash:
 io_threads: 2
 pin_share: 40
 socket_mode: 0660
+log: json
+log_level: debug
 EOF
 run 0 "$CAIRN" serve good.yaml --check
 quiet

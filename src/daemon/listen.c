@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where cairnd listens. See listen.h. */
+#include "daemon/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+/* Written aside and renamed, so that it is whole or not there. */
+int place_tell(const char *dir, const char *path)
+{
+	char file[4200], aside[4200], socket[LINK_PATH_MAX];
+	char directory[PATH_MAX] = "";
+	/* From wherever they are: an absolute path. */
+	if (path[0] != '/' && !getcwd(directory, sizeof(directory)))
+		return -1;
+	int n = snprintf(socket, sizeof(socket), "%s%s%s\n", directory, directory[0] ? "/" : "", path);
+	snprintf(file, sizeof(file), "%s/daemon", dir);
+	snprintf(aside, sizeof(aside), "%s/daemon.new", dir);
+	int fd = n < (int)sizeof(socket) ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+	int error = fd < 0 || write(fd, socket, (size_t)n) != n || rename(aside, file);
+	if (fd >= 0)
+		close(fd);
+	return error ? -1 : 0;
+}
+
+void place_forget(const char *dir)
+{
+	char file[4200];
+	snprintf(file, sizeof(file), "%s/daemon", dir);
+	unlink(file);
+}
+
+/* One more. 0, or -errno. */
+static int listener_add(struct listeners *listeners, const struct conf *conf, const char *place)
+{
+	struct listener *at = &listeners->at[listeners->n];
+	if (listeners->n == CONF_LISTEN || link_place_take(place, &at->place))
+		return -EINVAL;
+	int error = link_listen(&at->place, conf->socket_mode, &at->link);
+	listeners->n += !error;
+	return error;
+}
+
+static const char *why(int error)
+{
+	return error == -EADDRINUSE ? "another process listens there: end it first" : strerror(-error);
+}
+
+int listeners_open(const struct conf *conf, struct listeners *ret_listeners, char ret_fault[CONF_FAULT_BYTES])
+{
+	ret_listeners->n = 0;
+	for (uint32_t i = 0; i < conf->nlisten; i++) {
+		int error = listener_add(ret_listeners, conf, conf->listen[i]);
+		if (!error)
+			continue;
+		snprintf(ret_fault, CONF_FAULT_BYTES, "%.500s: %s", conf->listen[i], why(error));
+		listeners_close(ret_listeners);
+		return -1;
+	}
+	return 0;
+}
+
+static int is_wanted(const struct conf *conf, const char *place)
+{
+	for (uint32_t i = 0; i < conf->nlisten; i++)
+		if (!strcmp(conf->listen[i], place))
+			return 1;
+	return 0;
+}
+
+static int is_open(const struct listeners *listeners, const char *place)
+{
+	for (uint32_t i = 0; i < listeners->n; i++)
+		if (!strcmp(listeners->at[i].place.text, place))
+			return 1;
+	return 0;
+}
+
+void listeners_change(struct listeners *listeners, const struct conf *conf)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < listeners->n; i++) {
+		struct listener *at = &listeners->at[i];
+		if (!is_wanted(conf, at->place.text)) {
+			LOG(LOG_INFO, "listening no more", LOG_TEXT("place", at->place.text));
+			link_listener_close(at->link);
+			continue;
+		}
+		if (at->place.path[0] && chmod(at->place.path, conf->socket_mode))
+			LOG(LOG_WARNING, "the socket's mode can not be changed", LOG_TEXT("place", at->place.text),
+			    LOG_TEXT("why", strerror(errno)));
+		if (kept != i)
+			listeners->at[kept] = *at;
+		kept++;
+	}
+	listeners->n = kept;
+	for (uint32_t i = 0; i < conf->nlisten; i++) {
+		if (is_open(listeners, conf->listen[i]))
+			continue;
+		int error = listener_add(listeners, conf, conf->listen[i]);
+		if (error)
+			LOG(LOG_WARNING, "a place to listen can not be opened", LOG_TEXT("place", conf->listen[i]),
+			    LOG_TEXT("why", why(error)));
+		else
+			LOG(LOG_INFO, "listening", LOG_TEXT("place", conf->listen[i]));
+	}
+}
+
+void listeners_close(struct listeners *listeners)
+{
+	for (uint32_t i = 0; i < listeners->n; i++)
+		link_listener_close(listeners->at[i].link);
+	listeners->n = 0;
+}

@@ -420,6 +420,29 @@ CAIRN_API int cairn_match_take(cairn *store, const cairn_space *space, const str
 CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info);
 CAIRN_API void cairn_match_release(cairn *store, cairn_match *match); /* NULL is allowed */
 
+/* Parallel ranks. One of the engine's processes (its scheduler) matches and sends the others a ticket, by whatever way
+ * they talk; each of them joins with its own connection to the same store (or another thread with the same open one),
+ * sees the same cairn_match_info to the bit, and fetches its own parts. Whoever joined holds the blocks as well: they
+ * stay until the last one released them (or died), at most until the deadline of the match. */
+struct cairn_ticket {
+	uint8_t bytes[32]; /* random: whoever has it, and may use the space, may join */
+};
+CAIRN_API void cairn_match_ticket(const cairn_match *match, struct cairn_ticket *ret_ticket);
+/* Errors: NOENT (released by all, over its deadline, left by the ranks, of another space or tenant, never given out:
+ * one answer to all of these), INVAL, NOMEM, BUSY (1,024 hold it). */
+CAIRN_API int cairn_match_join(cairn *store, const cairn_space *space, const struct cairn_ticket *ticket,
+                               cairn_match **ret_match);
+/* A rank's get may fail where the others' did not (dropped, damaged, a deadline), and one may come too late to join: so
+ * that they never act on different answers, each of `ranks` (the same number from all, at most 1,024; a handle is one
+ * rank) says how many tokens of the answer it has fetched, and waits for the others. Returns how many all of them have:
+ * the least that one said; 0 where one has none, released its match without a word, died, or waited timeout_ms (0: the
+ * match's deadline) in vain. That is settled once, in the store: everybody gets the same, also who asks again. After
+ * a 0 nobody joins any more. In a space with groups that are not of rule ALL a rank says all of the answer, or 0.
+ * Errors: INVAL (another number of ranks), NOMEM, IO (the cairnd is gone: what the others were told is not known, so a
+ * rank that gets it must not go on alone). */
+CAIRN_API long cairn_match_agree(cairn *store, cairn_match *match, uint32_t ranks, uint64_t tokens,
+                                 uint32_t timeout_ms);
+
 /* ---- hints: what an engine knows of the future ------------------------------------------------------------------- */
 
 enum cairn_hint {

@@ -28,4 +28,7 @@ void digest_xxh_copy(struct digest_xxh *xxh, void *to, const void *from, size_t 
 /* Fills with random bytes of the operating system. Never fails (crashes where there is no getrandom). */
 void digest_random(void *bytes, size_t length);
 
+/* Whether two secrets are the same, in a time that does not tell where they differ. */
+int digest_same(const void *a, const void *b, size_t length);
+
 #endif

@@ -74,8 +74,12 @@ static void *take(struct client *client, struct held **table, const uint32_t *n,
 	uint32_t at = (uint32_t)number - 1;
 	pthread_mutex_lock(&client->lock);
 	if (at < *n && (*table)[at].count == number >> 32) {
-		what = (*table)[at].what;
-		(*table)[at].what = NULL;
+		if ((*table)[at].lent) {
+			(*table)[at].lent = 2;
+		} else {
+			what = (*table)[at].what;
+			(*table)[at].what = NULL;
+		}
 	}
 	pthread_mutex_unlock(&client->lock);
 	return what;
@@ -99,6 +103,31 @@ cairn_lease *client_take_lease(struct client *client, uint64_t number)
 cairn_match *client_take_match(struct client *client, uint64_t number)
 {
 	return take(client, &client->matches, &client->nmatches, number);
+}
+
+cairn_match *client_lend_match(struct client *client, uint64_t number)
+{
+	cairn_match *match = NULL;
+	uint32_t at = (uint32_t)number - 1;
+	pthread_mutex_lock(&client->lock);
+	if (at < client->nmatches && client->matches[at].count == number >> 32 && !client->matches[at].lent) {
+		match = client->matches[at].what;
+		client->matches[at].lent = match != NULL;
+	}
+	pthread_mutex_unlock(&client->lock);
+	return match;
+}
+
+int client_return_match(struct client *client, uint64_t number)
+{
+	pthread_mutex_lock(&client->lock);
+	struct held *held = &client->matches[(uint32_t)number - 1];
+	int taken = held->lent == 2;
+	held->lent = 0;
+	if (taken)
+		held->what = NULL;
+	pthread_mutex_unlock(&client->lock);
+	return taken;
 }
 
 uint32_t client_space_number(struct client *client, cairn_space *space)

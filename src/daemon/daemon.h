@@ -34,6 +34,7 @@ struct client {
 	struct held {
 		void *what; /* cairn_lease or cairn_match; NULL: free */
 		uint32_t count;
+		uint32_t lent; /* 1: a call is at work with it; 2: and it was taken meanwhile */
 	} *leases, *matches;
 	uint32_t nleases, nmatches;
 	cairn_space **spaces; /* by number, 1.. */
@@ -78,7 +79,11 @@ void client_leave(struct daemon *daemon, struct client *client);         /* one 
 uint64_t client_hold_lease(struct client *client, cairn_lease *lease);   /* its number; 0: too many */
 uint64_t client_hold_match(struct client *client, cairn_match *match);
 cairn_lease *client_take_lease(struct client *client, uint64_t number); /* out of the table; NULL: no such number */
-cairn_match *client_take_match(struct client *client, uint64_t number);
+cairn_match *client_take_match(struct client *client, uint64_t number); /* NULL also for one that is lent */
+/* For one call, during which it stays in the table; NULL: no such number, or it is lent already. Whether it was taken
+ * meanwhile: then it is the caller's to release. */
+cairn_match *client_lend_match(struct client *client, uint64_t number);
+int client_return_match(struct client *client, uint64_t number);
 uint32_t client_space_number(struct client *client, cairn_space *space); /* 0: too many */
 cairn_space *client_space(struct client *client, uint32_t number);       /* NULL: no such number */
 

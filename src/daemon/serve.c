@@ -363,34 +363,62 @@ static int serve_release(struct conn *conn, const struct wire_request *request)
 	return 0;
 }
 
+/* The reply to a match or a join, which the client holds from here on. */
+static int reply_match(struct conn *conn, const struct wire_head *head, cairn_match *match)
+{
+	struct cairn_match_info info;
+	struct cairn_ticket ticket;
+	cairn_match_get_info(match, &info);
+	cairn_match_ticket(match, &ticket);
+	uint64_t number = client_hold_match(conn->client, match);
+	if (!number) {
+		cairn_match_release(conn->daemon->store, match);
+		return reply_plain(conn, head,
+		                   err_set(CAIRN_E_BUSY, "a client may have at most %d matches open", DAEMON_MATCHES));
+	}
+	if (conn_begin(conn, NULL, 64 + sizeof(ticket) + sizeof(info)))
+		return -1;
+	bytes_add64(&conn->reply, number);
+	bytes_add(&conn->reply, ticket.bytes, sizeof(ticket.bytes));
+	wire_add_struct(&conn->reply, &info, sizeof(info));
+	return conn_reply(conn, head, 0, 0);
+}
+
 static int serve_match(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_match *ask = &request->u.match;
 	struct cairn_chain chains[WIRE_CHAINS_MAX];
-	struct cairn_match_info info;
 	cairn_match *match;
-	uint64_t number = 0;
 	cairn_space *space = space_of(conn, ask->space);
 	for (uint32_t i = 0; i < ask->nchains; i++)
 		chains[i] = (struct cairn_chain){ask->chains[i].group, ask->chains[i].keys, ask->chains[i].nkeys};
 	int error = space ? cairn_match_take(conn->daemon->store, space, chains, ask->nchains, ask->parts, head->timeout_ms,
 	                                     &match)
 	                  : CAIRN_E_INVAL;
-	if (!error) {
-		cairn_match_get_info(match, &info);
-		number = client_hold_match(conn->client, match);
-		if (!number) {
-			cairn_match_release(conn->daemon->store, match);
-			error = err_set(CAIRN_E_BUSY, "a client may have at most %d matches open", DAEMON_MATCHES);
-		}
-	}
-	if (error)
-		return reply_plain(conn, head, error);
-	if (conn_begin(conn, NULL, 64 + sizeof(info)))
-		return -1;
-	bytes_add64(&conn->reply, number);
-	wire_add_struct(&conn->reply, &info, sizeof(info));
-	return conn_reply(conn, head, 0, 0);
+	return error ? reply_plain(conn, head, error) : reply_match(conn, head, match);
+}
+
+static int serve_join(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
+{
+	const struct wire_join *ask = &request->u.join;
+	cairn_match *match;
+	cairn_space *space = space_of(conn, ask->space);
+	int error = space ? cairn_match_join(conn->daemon->store, space, &ask->ticket, &match) : CAIRN_E_INVAL;
+	return error ? reply_plain(conn, head, error) : reply_match(conn, head, match);
+}
+
+/* Lent while it waits: another connection of this client can not release it meanwhile. */
+static int serve_agree(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
+{
+	const struct wire_agree *ask = &request->u.agree;
+	cairn *store = conn->daemon->store;
+	cairn_match *match = client_lend_match(conn->client, ask->match);
+	if (!match)
+		return reply_plain(conn, head, err_set(CAIRN_E_INVAL, "match: its number is not one of this client"));
+	long result = cairn_match_agree(store, match, ask->ranks, ask->tokens, head->timeout_ms);
+	if (client_return_match(conn->client, ask->match))
+		cairn_match_release(store, match);
+	return reply_plain(conn, head, result);
 }
 
 static int serve_hint(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
@@ -682,6 +710,10 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 		return serve_release(conn, request);
 	case WIRE_MATCH:
 		return serve_match(conn, head, request);
+	case WIRE_MATCH_JOIN:
+		return serve_join(conn, head, request);
+	case WIRE_MATCH_AGREE:
+		return serve_agree(conn, head, request);
 	case WIRE_HINT:
 		return serve_hint(conn, head, request);
 	case WIRE_SAVE:

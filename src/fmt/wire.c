@@ -359,6 +359,15 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 	case WIRE_MATCH:
 		match_encode(&request->u.match, w);
 		break;
+	case WIRE_MATCH_JOIN:
+		bytes_add32(w, request->u.join.space);
+		bytes_add(w, request->u.join.ticket.bytes, sizeof(request->u.join.ticket.bytes));
+		break;
+	case WIRE_MATCH_AGREE:
+		bytes_add64(w, request->u.agree.match);
+		bytes_add64(w, request->u.agree.tokens);
+		bytes_add32(w, request->u.agree.ranks);
+		break;
 	case WIRE_HINT:
 		bytes_add32(w, request->u.hint.space);
 		bytes_add32(w, request->u.hint.hint);
@@ -438,6 +447,15 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 		break;
 	case WIRE_MATCH:
 		match_decode(r, &request->u.match);
+		break;
+	case WIRE_MATCH_JOIN:
+		request->u.join.space = bytes_take32(r);
+		take_bytes(r, request->u.join.ticket.bytes, sizeof(request->u.join.ticket.bytes));
+		break;
+	case WIRE_MATCH_AGREE:
+		request->u.agree.match = bytes_take64(r);
+		request->u.agree.tokens = bytes_take64(r);
+		request->u.agree.ranks = bytes_take32(r);
 		break;
 	case WIRE_HINT:
 		request->u.hint.space = bytes_take32(r);

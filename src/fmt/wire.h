@@ -50,7 +50,9 @@ enum wire_type {
 	WIRE_STAGE = 23, /* with an fd: the sender's staging memory from here on */
 	WIRE_SPACE = 24, /* a space's description, by its id */
 	WIRE_FETCH = 25, /* a batch whose bytes come as the reply's bulk */
-	WIRE_TYPES = 26,
+	WIRE_MATCH_JOIN = 26,
+	WIRE_MATCH_AGREE = 27,
+	WIRE_TYPES = 28,
 };
 
 enum {
@@ -141,6 +143,14 @@ struct wire_match {
 	uint64_t parts;
 	struct wire_chain chains[WIRE_CHAINS_MAX];
 };
+struct wire_join {
+	uint32_t space;
+	struct cairn_ticket ticket;
+};
+struct wire_agree {
+	uint64_t match, tokens;
+	uint32_t ranks;
+};
 struct wire_hint {
 	uint32_t space, hint;
 	struct wire_chain chain;
@@ -193,6 +203,8 @@ struct wire_request {
 			const uint8_t *numbers; /* u64 each, in the frame: leases or matches */
 		} release;
 		struct wire_match match;
+		struct wire_join join;
+		struct wire_agree agree;
 		struct wire_hint hint;
 		struct wire_save save;
 		struct wire_name name; /* resume, forget, close */

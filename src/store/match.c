@@ -3,35 +3,21 @@
  * How much of a chain can be had: presence of its blocks by one probe a key, the rules of the groups, and what it costs
  * to load against what it costs to compute. Hints are here too.
  *
- * Threads: the caller's, under the store's lock. Memory: one allocation a match.
- * Invariant: the blocks of an answer are held (not evicted) until its release or deadline.
+ * Threads: the caller's, under the store's lock. Memory: two allocations a match.
+ * Invariant: the blocks of an answer are held (not evicted) until its last release or its deadline.
  */
+#include "store/match.h"
+
 #include <string.h>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/identity.h"
 #include "store/remote.h"
-#include "store/store.h"
 
 #define MATCH_DEFAULT_MS 30000u
-
-struct cairn_match {
-	struct list link;
-	struct cairn_match_info info;
-	uint64_t deadline_ns;
-	uint32_t expired; /* its blocks are let go */
-	uint64_t remote;  /* the cairnd's number of it, where the store is one's */
-	uint32_t since;   /* when it was taken: watch_now */
-	uint32_t read;    /* parts held[read..] were asked for, as far as is known */
-	uint32_t nheld;
-	struct held {
-		uint64_t birth;
-		uint32_t entry;
-		uint8_t rest[16]; /* of the key */
-	} held[];
-};
 
 struct match_work {
 	cairn *store;
@@ -171,7 +157,7 @@ static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
 }
 
 /* 0: as many matches as can be counted hold it already. */
-static int hold(struct cairn_match *match, struct catalog_entry *e, uint32_t entry, const cairn_key *key, uint32_t max)
+static int hold(struct match_answer *match, struct catalog_entry *e, uint32_t entry, const cairn_key *key, uint32_t max)
 {
 	check(match->nheld < max);
 	if (e->holds == UINT8_MAX)
@@ -184,7 +170,7 @@ static int hold(struct cairn_match *match, struct catalog_entry *e, uint32_t ent
 }
 
 /* Adds up one group's blocks of the prefix, holds them, and makes their use the most recent. 0: one cannot be held. */
-static int take_group(struct match_work *work, struct cairn_match *match, uint32_t g, uint32_t max)
+static int take_group(struct match_work *work, struct match_answer *match, uint32_t g, uint32_t max)
 {
 	cairn *store = work->store;
 	const struct cairn_group *group = group_of(work, g);
@@ -279,7 +265,16 @@ static void match_found(struct match_work *work, uint32_t *room)
 		}
 }
 
-static void match_let_go(cairn *store, struct cairn_match *match)
+void match_leave(cairn *store, struct match_answer *answer)
+{
+	if (answer->agreed)
+		return;
+	answer->agreed = 1;
+	answer->tokens = 0;
+	store_changed(store);
+}
+
+void match_let_go(cairn *store, struct match_answer *match)
 {
 	for (uint32_t i = 0; i < match->nheld; i++) {
 		/* Dropped or damaged meanwhile, its entry may be nobody's or another part's by now. */
@@ -289,6 +284,58 @@ static void match_let_go(cairn *store, struct cairn_match *match)
 	}
 	match->nheld = 0;
 	match->expired = 1;
+	match_leave(store, match);
+}
+
+/* Finds the answer, holds its blocks and makes it known. 0 or BUSY. */
+static int answer_make(struct match_work *work, struct match_answer *answer, uint32_t timeout_ms, uint32_t max)
+{
+	cairn *store = work->store;
+	int held = 1;
+	match_expire(store);
+	if (store->nmatches == STORE_MATCHES)
+		return err_set(CAIRN_E_BUSY, "%d matches are open: release some", STORE_MATCHES);
+	answer->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
+	answer->info.tokens = work->space->misses ? 0 : longest_prefix(work);
+	for (uint32_t g = 0; g < work->space->space.ngroups && answer->info.tokens && held; g++)
+		if (work->chains[g])
+			held = take_group(work, answer, g, max);
+	if (!held) {
+		match_let_go(store, answer);
+		return err_set(CAIRN_E_BUSY, "%u matches hold a block of this chain: release some", UINT8_MAX);
+	}
+	answer->since = watch_now(store);
+	answer->read = answer->nheld;
+	answer->tokens = answer->info.tokens;
+	judge_worth(store, work->space, &answer->info);
+	list_push_back(&store->matches, &answer->link);
+	store->nmatches++;
+	return 0;
+}
+
+static int take_here(struct match_work *work, uint32_t timeout_ms, size_t max, struct cairn_match *match)
+{
+	/* Not zeroed: of a long chain that would cost as much as looking it up. */
+	struct match_answer *answer =
+		mem_grow(NULL, sizeof(*answer) + max * (sizeof(answer->held[0]) + sizeof(uint32_t)));
+	if (!answer)
+		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
+	memset(answer, 0, sizeof(*answer));
+	answer->space = work->space;
+	answer->holders = 1;
+	digest_random(answer->ticket.bytes, sizeof(answer->ticket.bytes)); /* nobody guesses it */
+	match_found(work, (uint32_t *)(void *)&answer->held[max]);
+	pthread_mutex_lock(&work->store->lock);
+	int error = answer_make(work, answer, timeout_ms, (uint32_t)max);
+	pthread_mutex_unlock(&work->store->lock);
+	if (error) {
+		mem_free(answer);
+		return error;
+	}
+	match->answer = answer;
+	match->info = answer->info;
+	match->ticket = answer->ticket;
+	return 0;
 }
 
 CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, const struct cairn_chain *chains,
@@ -300,49 +347,19 @@ CAIRN_API int cairn_match_take(cairn *store, const struct cairn_space *space, co
 	                       : match_check(&work, chains, nchains, &max);
 	if (error)
 		return error;
-	/* Not zeroed: of a long chain that would cost as much as looking it up. */
-	size_t room = store->remote ? 0 : max * (sizeof(((struct cairn_match *)NULL)->held[0]) + sizeof(uint32_t));
-	struct cairn_match *match = mem_grow(NULL, sizeof(*match) + room);
+	struct cairn_match *match = mem_alloc(sizeof(*match));
 	if (!match)
-		return err_set(CAIRN_E_NOMEM, "no memory for a match of %zu parts", max);
-	memset(match, 0, sizeof(*match));
-	if (store->remote) {
+		return err_set(CAIRN_E_NOMEM, "no memory for a match");
+	if (store->remote)
 		error = remote_match_take(store, (struct cairn_space *)(uintptr_t)space, chains, nchains, parts, timeout_ms,
-		                          &match->info, &match->remote);
-		if (error)
-			mem_free(match);
-		else
-			*ret_match = match;
-		return error;
-	}
-	match_found(&work, (uint32_t *)(void *)&match->held[max]);
-	pthread_mutex_lock(&store->lock);
-	match_expire(store);
-	if (store->nmatches == STORE_MATCHES) {
-		pthread_mutex_unlock(&store->lock);
+		                          match);
+	else
+		error = take_here(&work, timeout_ms, max, match);
+	if (error)
 		mem_free(match);
-		return err_set(CAIRN_E_BUSY, "%d matches are open: release some", STORE_MATCHES);
-	}
-	match->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
-	match->info.tokens = space->misses ? 0 : longest_prefix(&work);
-	int held = 1;
-	for (uint32_t g = 0; g < space->space.ngroups && match->info.tokens && held; g++)
-		if (work.chains[g])
-			held = take_group(&work, match, g, (uint32_t)max);
-	if (!held) {
-		match_let_go(store, match);
-		pthread_mutex_unlock(&store->lock);
-		mem_free(match);
-		return err_set(CAIRN_E_BUSY, "%u matches hold a block of this chain: release some", UINT8_MAX);
-	}
-	match->since = watch_now(store);
-	match->read = match->nheld;
-	judge_worth(store, space, &match->info);
-	list_push_back(&store->matches, &match->link);
-	store->nmatches++;
-	pthread_mutex_unlock(&store->lock);
-	*ret_match = match;
-	return 0;
+	else
+		*ret_match = match;
+	return error;
 }
 
 CAIRN_API void cairn_match_get_info(const cairn_match *match, struct cairn_match_info *ret_info)
@@ -354,9 +371,9 @@ void match_expire(cairn *store)
 {
 	uint64_t now = clock_mono_ns(store->clock);
 	for (struct list *node = store->matches.next; node != &store->matches; node = node->next) {
-		struct cairn_match *match = LIST_OF(node, struct cairn_match, link);
-		if (!match->expired && now >= match->deadline_ns)
-			match_let_go(store, match);
+		struct match_answer *answer = LIST_OF(node, struct match_answer, link);
+		if (!answer->expired && now >= answer->deadline_ns)
+			match_let_go(store, answer);
 	}
 }
 
@@ -364,16 +381,24 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
 {
 	if (!match)
 		return;
-	if (store->remote) {
+	struct match_answer *answer = match->answer, *last = NULL;
+	if (!answer) {
 		remote_match_release(store, match->remote);
 		mem_free(match);
 		return;
 	}
 	pthread_mutex_lock(&store->lock);
-	match_let_go(store, match);
-	list_remove(&match->link);
-	store->nmatches--;
+	/* A rank that goes without a word has not got what it wanted. */
+	if (match->joined && !match->said)
+		match_leave(store, answer);
+	if (--answer->holders == 0) {
+		last = answer;
+		match_let_go(store, answer);
+		list_remove(&answer->link);
+		store->nmatches--;
+	}
 	pthread_mutex_unlock(&store->lock);
+	mem_free(last);
 	mem_free(match);
 }
 
@@ -383,7 +408,7 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
 enum { READ_ON_SEARCH = 4096 };
 
 /* Where a match holds a part, + 1; 0: nowhere. The next one, if the engine asks block by block, is looked at first. */
-static uint32_t held_find(const struct cairn_match *match, uint32_t entry, uint32_t *steps)
+static uint32_t held_find(const struct match_answer *match, uint32_t entry, uint32_t *steps)
 {
 	if (match->read && match->held[match->read - 1].entry == entry)
 		return match->read;
@@ -395,12 +420,12 @@ static uint32_t held_find(const struct cairn_match *match, uint32_t entry, uint3
 
 void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry)
 {
-	struct cairn_match *match = NULL;
+	struct match_answer *match = NULL;
 	uint32_t at = 0, steps = 0;
 	if (!catalog_at(store->catalog, entry)->holds)
 		return;
 	for (struct list *node = store->matches.next; node != &store->matches && !at; node = node->next) {
-		match = LIST_OF(node, struct cairn_match, link);
+		match = LIST_OF(node, struct match_answer, link);
 		at = match->expired ? 0 : held_find(match, entry, &steps);
 	}
 	if (!at)

@@ -29,8 +29,12 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
                       struct cairn_lease_info *ret_info, uint64_t *ret_number);
 void remote_lease_release(cairn *store, uint64_t number, int fd); /* fd: of its cairn_lease_info */
+/* These two fill in what the daemon says of a match: its number, ticket and info. */
 int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
-                      uint64_t parts, uint32_t timeout_ms, struct cairn_match_info *ret_info, uint64_t *ret_number);
+                      uint64_t parts, uint32_t timeout_ms, struct cairn_match *match);
+int remote_match_join(cairn *store, struct cairn_space *space, const struct cairn_ticket *ticket,
+                      struct cairn_match *match);
+long remote_match_agree(cairn *store, uint64_t number, uint32_t ranks, uint64_t tokens, uint32_t timeout_ms);
 void remote_match_release(cairn *store, uint64_t number);
 int remote_hint(cairn *store, struct cairn_space *space, const struct cairn_chain *chain, int hint);
 

@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/match.h"
 #include "store/remote.h"
 
 #define STAGE_BATCH_BYTES (32u << 20) /* of a batch, through staging memory; a larger part goes alone */
@@ -698,33 +699,69 @@ void remote_match_release(cairn *store, uint64_t number)
 	number_return(store, WIRE_MATCH_RELEASE, number);
 }
 
+/* What the daemon answers to a match or a join. */
+static int match_call(struct data_work *work, uint32_t timeout_ms, struct cairn_match *match)
+{
+	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	work->broken = error == CAIRN_E_IO;
+	if (!error && work->reply.head.result < 0)
+		error = (int)work->reply.head.result;
+	if (error)
+		return error;
+	match->remote = bytes_take64(&work->reply.body);
+	const uint8_t *ticket = bytes_take(&work->reply.body, sizeof(match->ticket.bytes));
+	if (ticket)
+		memcpy(match->ticket.bytes, ticket, sizeof(match->ticket.bytes));
+	wire_take_struct(&work->reply.body, &match->info, sizeof(match->info));
+	if (!work->reply.body.failed)
+		return 0;
+	work->broken = 1;
+	return answer_wrong(work->remote);
+}
+
 int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
-                      uint64_t parts, uint32_t timeout_ms, struct cairn_match_info *ret_info, uint64_t *ret_number)
+                      uint64_t parts, uint32_t timeout_ms, struct cairn_match *match)
 {
 	int error;
 	struct data_work *work = work_begin(store, space, WIRE_MATCH, &(struct cairn_call){0}, &error);
 	if (!work)
 		return error;
 	uint32_t number = work->request.u.batch.space;
-	struct wire_match *match = &work->request.u.match;
-	memset(match, 0, sizeof(*match));
-	match->space = number;
-	match->parts = parts;
-	match->nchains = (uint32_t)nchains;
+	struct wire_match *ask = &work->request.u.match;
+	memset(ask, 0, sizeof(*ask));
+	ask->space = number;
+	ask->parts = parts;
+	ask->nchains = (uint32_t)nchains;
 	for (size_t i = 0; i < nchains; i++)
-		match->chains[i] = (struct wire_chain){chains[i].group, chains[i].nkeys, chains[i].keys};
+		ask->chains[i] = (struct wire_chain){chains[i].group, chains[i].nkeys, chains[i].keys};
 	/* Its time is that of the answer, not of the call. */
-	error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
-	work->broken = error == CAIRN_E_IO;
-	if (!error && work->reply.head.result < 0)
-		error = (int)work->reply.head.result;
-	if (!error) {
-		*ret_number = bytes_take64(&work->reply.body);
-		wire_take_struct(&work->reply.body, ret_info, sizeof(*ret_info));
-		if (work->reply.body.failed)
-			error = answer_wrong(work->remote);
-		work->broken |= error != 0;
-	}
+	error = match_call(work, timeout_ms, match);
 	work_end(work);
 	return error;
+}
+
+int remote_match_join(cairn *store, struct cairn_space *space, const struct cairn_ticket *ticket,
+                      struct cairn_match *match)
+{
+	int error;
+	struct data_work *work = work_begin(store, space, WIRE_MATCH_JOIN, &(struct cairn_call){0}, &error);
+	if (!work)
+		return error;
+	uint32_t number = work->request.u.batch.space;
+	work->request.u.join = (struct wire_join){.space = number, .ticket = *ticket};
+	error = match_call(work, 0, match);
+	work_end(work);
+	return error;
+}
+
+long remote_match_agree(cairn *store, uint64_t number, uint32_t ranks, uint64_t tokens, uint32_t timeout_ms)
+{
+	struct wire_request *request = mem_alloc(sizeof(*request));
+	if (!request)
+		return err_set(CAIRN_E_NOMEM, "no memory for a request");
+	request->type = WIRE_MATCH_AGREE;
+	request->u.agree = (struct wire_agree){number, tokens, ranks};
+	long result = (long)remote_ask(store->remote, request, timeout_ms, NULL, NULL);
+	mem_free(request);
+	return result;
 }

@@ -140,7 +140,7 @@ struct cairn {
 	uint32_t nsessions, saving;
 	uint32_t kept_known;      /* session_mark_kept has ended: nothing is evicted from flash before */
 	uint32_t workers;         /* of each queue */
-	struct list matches;      /* struct cairn_match */
+	struct list matches;      /* struct match_answer */
 	uint32_t nmatches;
 	struct cairn_event *events;
 	uint64_t event_last;

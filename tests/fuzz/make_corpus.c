@@ -158,6 +158,8 @@ static void seed_wire(void)
 		bytes_set16(bytes, (uint16_t)request.type);
 		wire_request_encode(&request, &w);
 		snprintf(path, sizeof path, "%s/wire/%u", directory, type);
+		if (type == WIRE_TYPES)
+			snprintf(path, sizeof path, "%s/wire/batch", directory);
 		FILE *file = fopen(path, "wb");
 		if (!file || fwrite(bytes, 1, w.used + 2, file) != w.used + 2 || fclose(file)) {
 			perror(path);

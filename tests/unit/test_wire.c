@@ -58,6 +58,13 @@ static void request_make(uint32_t type)
 		request.u.match.nchains = 2;
 		request.u.match.chains[0] = request.u.match.chains[1] = chain;
 		break;
+	case WIRE_MATCH_JOIN:
+		request.u.join.space = 4;
+		memset(request.u.join.ticket.bytes, 8, sizeof(request.u.join.ticket.bytes));
+		break;
+	case WIRE_MATCH_AGREE:
+		request.u.agree = (struct wire_agree){1ull << 32 | 1, 4096, 8};
+		break;
 	case WIRE_HINT:
 		request.u.hint = (struct wire_hint){1, 2, chain};
 		break;

@@ -201,13 +201,13 @@ static uint32_t time_left(const struct conn *conn, uint32_t timeout_ms, uint64_t
 	return !timeout_ms ? 0 : gone_ms < timeout_ms ? timeout_ms - (uint32_t)gone_ms : 1;
 }
 
-static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_item *item,
+static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_item *item, uint64_t room,
                       const struct cairn_call *call, struct wire_result *result, struct bytes_writer *extents)
 {
 	cairn_lease *lease;
 	struct cairn_lease_info info;
 	uint64_t length;
-	int status = cairn_lease_take(conn->daemon->store, space, item, call, &lease);
+	int status = store_lease_take(conn->daemon->store, space, item, call, room ? room : UINT64_MAX, &lease);
 	item->status = status;
 	result_of(item, result);
 	if (status)
@@ -239,6 +239,24 @@ static int payload_check(struct conn *conn, const struct wire_item *items, uint3
 	return 0;
 }
 
+/* A reader found a part damaged: is it so here? A get looks, throws out what is bad in memory, and takes what is good
+ * in flash. The tier that has it. */
+static uint32_t part_check(cairn *store, const cairn_space *space, const struct cairn_item *item, uint64_t length,
+                       const struct cairn_call *call)
+{
+	uint64_t room = length < CAIRN_PART_MAX_BYTES ? length : CAIRN_PART_MAX_BYTES;
+	void *bytes = mem_alloc(room);
+	struct cairn_buf buf = cairn_buf_of(bytes, room);
+	struct cairn_item copy = *item;
+	copy.bufs = &buf;
+	copy.nbufs = 1;
+	copy.ret_tier = CAIRN_TIER_NONE;
+	if (bytes)
+		(void)cairn_get(store, space, &copy, 1, call);
+	mem_free(bytes);
+	return copy.ret_tier;
+}
+
 #define FETCH_BYTES (32ull << 20) /* of a reply; the rest of a batch is busy, and asked for again */
 
 /* Parts for another server: leased, sent from where they lie, given back. */
@@ -260,22 +278,21 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 	}
 	uint64_t bytes = 0, begun_ns = clock_mono_ns(store->clock);
 	int failed = 0, full = 0;
-	store_begin(store, space, work->items, batch->nitems);
+	store_begin(store, space, work->items, batch->nitems, batch->background);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		struct cairn_item *item = &work->items[i];
 		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
-		item->status = full ? CAIRN_E_BUSY : cairn_lease_take(store, space, item, &call, &leases[i]);
+		uint32_t tier = CAIRN_TIER_NONE;
+		if (batch->items[i].flags & WIRE_ITEM_CHECK)
+			tier = part_check(store, space, item, batch->items[i].length, &call);
+		item->status =
+			full ? CAIRN_E_BUSY : store_lease_take(store, space, item, &call, batch->items[i].length, &leases[i]);
 		full |= item->status == CAIRN_E_BUSY && bytes;
-		if (!item->status && item->ret_bytes > batch->items[i].length) { /* more than there is room for there */
-			cairn_lease_release(store, leases[i]);
-			leases[i] = NULL;
-			item->status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu",
-			                       (unsigned long long)item->ret_bytes, (unsigned long long)batch->items[i].length);
-		}
 		if (leases[i])
 			bytes += item->ret_bytes;
 		full |= bytes >= FETCH_BYTES;
 		failed |= item->status < 0;
+		item->ret_tier = leases[i] && tier ? tier : item->ret_tier;
 		result_of(item, &work->results[i]);
 	}
 	int error =
@@ -327,11 +344,11 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	int failed = result < 0;
 	uint64_t begun_ns = clock_mono_ns(store->clock);
 	if (request->type == WIRE_LEASE)
-		store_begin(store, space, work->items, batch->nitems);
+		store_begin(store, space, work->items, batch->nitems, batch->background);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
 		if (request->type == WIRE_LEASE)
-			lease_one(conn, space, &work->items[i], &call, &work->results[i], &extents);
+			lease_one(conn, space, &work->items[i], batch->items[i].length, &call, &work->results[i], &extents);
 		else
 			result_of(&work->items[i], &work->results[i]);
 		failed |= work->results[i].status < 0;

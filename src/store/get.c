@@ -445,22 +445,28 @@ void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_k
 		}
 }
 
-void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n)
+void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n,
+                 uint32_t background)
 {
 	struct memory_stat memory;
+	uint32_t last = 0;
 	pthread_mutex_lock(&store->lock);
 	memory_stat(store->memory, &memory);
 	uint64_t room = memory.capacity_bytes / 4;
 	for (size_t i = 0; i < n && space->described; i++) {
 		uint32_t slot, tier;
 		uint64_t bytes = 0;
-		int32_t status = slot_want(store, space, &items[i].key, items[i].part, 0, &slot, &tier, &bytes);
+		int32_t status = slot_want(store, space, &items[i].key, items[i].part, background, &slot, &tier, &bytes);
+		if (!status && tier == CAIRN_TIER_FLASH && memory_slot(store->memory, slot)->entry)
+			last = memory_slot(store->memory, slot)->entry;
 		if (!status)
 			slot_release(store, slot);
 		if (status == CAIRN_E_BUSY || bytes > room)
 			break;
 		room -= bytes;
 	}
+	if (last && !background)
+		match_read_on(store, space, last); /* as a get does: what comes next will be asked for */
 	pthread_mutex_unlock(&store->lock);
 }
 
@@ -507,8 +513,8 @@ static int lease_remote(cairn *store, const struct cairn_space *space, struct ca
 	return error;
 }
 
-CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
-                               const struct cairn_call *given, cairn_lease **ret_lease)
+int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                     const struct cairn_call *given, uint64_t room, cairn_lease **ret_lease)
 {
 	struct store_call call;
 	int error = !item || !ret_lease ? err_set(CAIRN_E_INVAL, "lease: no item or no place for the result")
@@ -533,7 +539,11 @@ CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, st
 	pthread_mutex_lock(&store->lock);
 	int32_t status = slot_want(store, space, &item->key, item->part, call.background, &slot, &tier, &bytes);
 	item->ret_bytes = bytes;
-	if (!status && !lease_allowed(store, space->tenant, bytes)) {
+	if (!status && bytes > room) {
+		slot_release(store, slot);
+		status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu", (unsigned long long)bytes,
+		                 (unsigned long long)room);
+	} else if (!status && !lease_allowed(store, space->tenant, bytes)) {
 		slot_release(store, slot);
 		status =
 			err_set(CAIRN_E_BUSY, "lease: half of the tenant's memory is leased already: release some, or use get");
@@ -567,6 +577,12 @@ CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, st
 	else
 		*ret_lease = lease;
 	return status;
+}
+
+CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                               const struct cairn_call *given, cairn_lease **ret_lease)
+{
+	return store_lease_take(store, space, item, given, UINT64_MAX, ret_lease);
 }
 
 CAIRN_API void cairn_lease_get_info(const cairn_lease *lease, struct cairn_lease_info *ret_info)

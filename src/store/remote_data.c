@@ -23,6 +23,7 @@ struct data_work {
 	struct remote_reply reply;
 	struct wire_result results[WIRE_ITEMS_MAX];
 	uint32_t index[WIRE_ITEMS_MAX]; /* of the caller's item */
+	int32_t refused[WIRE_ITEMS_MAX]; /* put: why the item can not be sent; it goes as one of no bytes */
 	int broken;
 };
 
@@ -253,7 +254,18 @@ void remote_item_copy(uint8_t *to, const struct cairn_item *item)
 	}
 }
 
-/* The next items that fit into one batch. Items that can not be put get their status. Returns the first not taken. */
+/* 0, or why the item can not be put, and its text. */
+static int32_t put_refused(const struct cairn_item *item, uint64_t *ret_bytes)
+{
+	if (buffers_check(item, ret_bytes))
+		return err_set(CAIRN_E_INVAL, "put: a buffer of the item lies outside of its region");
+	if (*ret_bytes < CAIRN_PART_MIN_BYTES || *ret_bytes > CAIRN_PART_MAX_BYTES)
+		return err_set(CAIRN_E_SIZE, "put: a part of %llu bytes", (unsigned long long)*ret_bytes);
+	return 0;
+}
+
+/* The next items that fit into one batch. Those that can not be put go along without bytes: the daemon refuses them,
+ * and with them what goes on from them. Returns the first not taken. */
 static size_t put_gather(struct data_work *work, struct cairn_item *items, size_t at, size_t n, uint64_t *ret_bytes)
 {
 	struct wire_batch *batch = &work->request.u.batch;
@@ -261,21 +273,16 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 	batch->nitems = 0;
 	for (; at < n && batch->nitems < WIRE_ITEMS_MAX; at++) {
 		uint64_t bytes;
-		if (buffers_check(&items[at], &bytes)) {
-			fail_rest(items, at, at + 1,
-			          err_set(CAIRN_E_INVAL, "put: a buffer of the item lies outside of its region"));
-			continue;
-		}
-		if (bytes < CAIRN_PART_MIN_BYTES || bytes > CAIRN_PART_MAX_BYTES) {
-			fail_rest(items, at, at + 1, err_set(CAIRN_E_SIZE, "put: a part of %llu bytes", (unsigned long long)bytes));
-			continue;
-		}
+		int32_t refused = put_refused(&items[at], &bytes);
+		if (refused)
+			bytes = 0;
 		if (batch->nitems && used + bytes > STAGE_BATCH_BYTES)
 			break;
 		struct wire_item *to = &batch->items[batch->nitems];
 		remote_item_name(&items[at], to);
 		to->offset = used;
 		to->length = bytes;
+		work->refused[batch->nitems] = refused;
 		work->index[batch->nitems++] = (uint32_t)at;
 		used = BYTES_ROUND_UP(used + bytes, STAGE_ALIGN);
 	}
@@ -319,8 +326,12 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 		bytes += batch->items[i].length;
 	}
 	int error = remote_send(work->link, &work->request, timeout_ms, bytes + 8 * batch->nitems);
-	for (uint32_t i = 0; i < batch->nitems && !error; i++)
-		error = item_send(work->link->net, &items[work->index[i]], &checks[i]);
+	for (uint32_t i = 0; i < batch->nitems && !error; i++) {
+		if (work->refused[i])
+			checks[i] = digest_xxh3(NULL, 0, 0);
+		else
+			error = item_send(work->link->net, &items[work->index[i]], &checks[i]);
+	}
 	if (!error)
 		error = link_send_bytes(work->link->net, checks, 8 * batch->nitems);
 	if (error) {
@@ -354,7 +365,8 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 			work->broken |= error == CAIRN_E_IO;
 		} else {
 			for (uint32_t i = 0; i < batch->nitems; i++)
-				remote_item_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
+				if (!work->refused[i])
+					remote_item_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
 			error = batch_send(work, call->timeout_ms);
 		}
 		if (error) {
@@ -362,7 +374,10 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 			break;
 		}
 		for (uint32_t i = 0; i < batch->nitems; i++) {
-			item_take(&items[work->index[i]], &work->results[i]);
+			if (work->refused[i])
+				fail_rest(items, work->index[i], work->index[i] + 1ull, put_refused(&items[work->index[i]], &bytes));
+			else
+				item_take(&items[work->index[i]], &work->results[i]);
 			good += work->results[i].status == CAIRN_OK || work->results[i].status == CAIRN_EXISTED;
 		}
 	}
@@ -395,7 +410,7 @@ static int room_check(const struct cairn_item *item, const struct wire_result *r
 	return 0;
 }
 
-/* Receives an item's bytes into its buffers, and checks them. 0 or -errno. */
+/* Receives an item's bytes into its buffers, and checks them: DAMAGED where they are wrong. 0 or -errno. */
 static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
 {
 	uint64_t left = result->bytes;
@@ -429,20 +444,36 @@ static int item_receive(struct link *net, struct cairn_item *item, const struct 
 	return error;
 }
 
+/* The items that can be asked for; the others get their status. */
+static uint32_t items_with_room(struct cairn_item *items, size_t from, size_t to, uint32_t *ret_index)
+{
+	uint32_t n = 0;
+	uint64_t room;
+	for (size_t i = from; i < to; i++) {
+		if (buffers_check(&items[i], &room))
+			fail_rest(items, i, i + 1,
+			          err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region"));
+		else
+			ret_index[n++] = (uint32_t)i;
+	}
+	return n;
+}
+
 /* Asks until all are here: a reply brings as many as one may. */
 static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
 {
 	struct wire_batch *batch = &work->request.u.batch;
-	uint32_t pending[WIRE_ITEMS_MAX], n = 0;
-	for (size_t i = from; i < to; i++)
-		pending[n++] = (uint32_t)i;
-	for (uint32_t asked = 0; n && n != asked;) {
-		asked = n;
+	uint32_t pending[WIRE_ITEMS_MAX], n = items_with_room(items, from, to, pending);
+	uint8_t again[WIRE_ITEMS_MAX] = {0}; /* came damaged: once more */
+	for (int progress = 1; n && progress;) {
+		uint32_t asked = n;
 		n = 0;
+		progress = 0;
 		batch->nitems = asked;
 		for (uint32_t i = 0; i < asked; i++) {
 			remote_item_name(&items[pending[i]], &batch->items[i]);
 			(void)buffers_check(&items[pending[i]], &batch->items[i].length); /* the room for it */
+			batch->items[i].flags |= again[pending[i] - from] ? WIRE_ITEM_CHECK : 0;
 		}
 		int error = batch_send(work, timeout_ms);
 		if (error)
@@ -455,9 +486,16 @@ static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t 
 				work->broken = 1;
 				return CAIRN_E_IO;
 			}
-			if (work->results[i].status == CAIRN_E_BUSY)
+			if (again[pending[i] - from] && item->status == CAIRN_MISS)
+				item->status = CAIRN_DAMAGED; /* so it was, and has been thrown out */
+			int damaged = work->results[i].status == CAIRN_OK && item->status == CAIRN_DAMAGED &&
+			              !again[pending[i] - from];
+			again[pending[i] - from] |= (uint8_t)damaged;
+			if (work->results[i].status == CAIRN_E_BUSY || damaged)
 				pending[n++] = pending[i];
+			progress |= damaged;
 		}
+		progress |= n != asked;
 	}
 	return 0;
 }
@@ -561,14 +599,16 @@ static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t ti
 static int get_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
 {
 	struct wire_batch *batch = &work->request.u.batch;
-	uint32_t pending[WIRE_ITEMS_MAX], n = 0;
-	for (size_t i = from; i < to; i++)
-		pending[n++] = (uint32_t)i;
-	while (n) {
+	uint32_t pending[WIRE_ITEMS_MAX], n = items_with_room(items, from, to, pending);
+	uint32_t damaged[WIRE_ITEMS_MAX], ndamaged = 0;
+	int error = 0;
+	while (n && !error) {
 		batch->nitems = n;
-		for (uint32_t i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++) {
 			remote_item_name(&items[pending[i]], &batch->items[i]);
-		int error = batch_send(work, timeout_ms);
+			(void)buffers_check(&items[pending[i]], &batch->items[i].length); /* the room for it */
+		}
+		error = batch_send(work, timeout_ms);
 		if (error)
 			return error;
 		uint32_t busy = 0, asked = n;
@@ -576,6 +616,8 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 			lease_deliver(work, &items[pending[i]], &work->results[i]);
 			if (work->results[i].status == CAIRN_E_BUSY)
 				pending[busy++] = pending[i];
+			else if (work->results[i].status == CAIRN_OK && items[pending[i]].status == CAIRN_DAMAGED)
+				damaged[ndamaged++] = pending[i];
 		}
 		if (leases_return(work, asked)) {
 			work->broken = 1;
@@ -585,10 +627,13 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 		if (busy == asked) { /* others hold all that may be leased */
 			for (uint32_t i = 0; i < busy && !error; i++)
 				error = copy_one(work, &items[pending[i]], timeout_ms);
-			return error;
+			break;
 		}
 	}
-	return 0;
+	/* The daemon looks at them itself: throws out what is bad in memory, and has perhaps a good one in flash. */
+	for (uint32_t i = 0; i < ndamaged && !error; i++)
+		error = copy_one(work, &items[damaged[i]], timeout_ms);
+	return error;
 }
 
 long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,

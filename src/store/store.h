@@ -245,8 +245,13 @@ long store_put(cairn *store, const struct cairn_space *space, struct cairn_item 
 /* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
  * since `since` (watch_now). 0: not now. */
 int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);
-/* Begins to read what is in flash alone of items that are about to be leased one by one. Does not wait. */
-void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n);
+/* Begins to read what is in flash alone of items that are about to be leased one by one, and what an open match says
+ * will be asked for next. Does not wait. */
+void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n,
+                 uint32_t background);
+/* cairn_lease_take for a reader that has no room for more than so many bytes: SIZE then, and nothing is counted. */
+int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                     const struct cairn_call *given, uint64_t room, cairn_lease **ret_lease);
 /* Brings the parts of a chain into memory without waiting. */
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
 /* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in

@@ -16,7 +16,8 @@ file(GLOB testlib_sources CONFIGURE_DEPENDS tests/lib/*.c)
 if(testlib_sources)
 	add_library(cairn_testlib STATIC ${testlib_sources})
 	target_include_directories(cairn_testlib PUBLIC include src tests)
-	target_link_libraries(cairn_testlib PUBLIC $<TARGET_NAME_IF_EXISTS:cairnfsck> cairn_static)
+	target_link_libraries(cairn_testlib PUBLIC $<TARGET_NAME_IF_EXISTS:cairnfsck>
+		$<TARGET_NAME_IF_EXISTS:cairndaemon> cairn_static)
 endif()
 
 set(test_environment
@@ -27,15 +28,20 @@ set(test_environment
 	UBSAN_OPTIONS=print_stacktrace=1
 	TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1)
 
-# cairn_test(KIND NAME [CI] [IO ENGINE] COMMAND ...): adds a test. Exit status 77 means skipped. With an engine of I/O
-# (threads or uring, see tests/lib/engine.h) its name stands first: threads/unit/test_queue.
+# cairn_test(KIND NAME [CI] [IO ENGINE] [PLACE PLACE] COMMAND ...): adds a test. Exit status 77 means skipped. With an
+# engine of I/O (threads or uring, see tests/lib/engine.h) its name stands first: threads/unit/test_queue. With a place
+# (unix or tcp, see tests/lib/serving.h) its stores lie behind a cairnd: served/unix/unit/test_queue.
 function(cairn_test kind name)
-	cmake_parse_arguments(PARSE_ARGV 2 test "CI" "IO" "COMMAND")
+	cmake_parse_arguments(PARSE_ARGV 2 test "CI" "IO;PLACE" "COMMAND")
 	set(test "${CAIRN_TEST_PREFIX}${kind}/${name}")
 	set(environment "${test_environment}")
 	if(test_IO)
 		set(test "${CAIRN_TEST_PREFIX}${test_IO}/${kind}/${name}")
 		list(APPEND environment CAIRN_TEST_IO=${test_IO})
+	endif()
+	if(test_PLACE)
+		set(test "${CAIRN_TEST_PREFIX}served/${test_PLACE}/${kind}/${name}")
+		list(APPEND environment CAIRN_TEST_PLACE=${test_PLACE})
 	endif()
 	set(labels ${kind})
 	set(timeout_s ${CAIRN_TEST_TIMEOUT_S})
@@ -105,6 +111,17 @@ if("unit" IN_LIST CAIRN_TESTS AND unit_sources)
 			cairn_test(unit ${name} IO uring COMMAND ${name})
 		else()
 			cairn_test(unit ${name} COMMAND ${name})
+		endif()
+		# The store's tests run over all places: a directory, and a cairnd on this server and over TCP. Not those of what
+		# lies below the API (test_faults_*, test_recover, test_store_nomem: failed allocations and I/O at every step), of
+		# opening (test_directory) and of spaces and keys (no bytes travel).
+		if(name MATCHES "^test_(store_(get|put|drop|evict|policy|limits|threads)|session|match|queue)$")
+			set(ci)
+			if(name STREQUAL "test_store_limits") # ten seconds each
+				set(ci CI)
+			endif()
+			cairn_test(unit ${name} ${ci} PLACE unix COMMAND ${name})
+			cairn_test(unit ${name} ${ci} PLACE tcp COMMAND ${name})
 		endif()
 	endforeach()
 endif()

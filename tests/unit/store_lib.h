@@ -18,6 +18,7 @@
 #include "fmt/segment.h"
 #include "io/sim.h"
 #include "lib/engine.h"
+#include "lib/serving.h"
 #include "store/store.h"
 
 #define MIB (1ull << 20)
@@ -239,9 +240,10 @@ static inline uint32_t why(cairn *store, const cairn_space *space, const cairn_k
 
 static inline void verify(cairn *store)
 {
-	pthread_mutex_lock(&store->lock);
-	entry_verify(store);
-	pthread_mutex_unlock(&store->lock);
+	cairn *own = served_inside(store);
+	pthread_mutex_lock(&own->lock);
+	entry_verify(own);
+	pthread_mutex_unlock(&own->lock);
 }
 
 /* ---- on a simulated disk ----------------------------------------------------------------------------------------- */
@@ -278,7 +280,9 @@ static inline void world_done(struct world *world)
 
 static inline int world_try(struct world *world, cairn **ret_store)
 {
-	return store_open("s", &world->options, &world->maker, ret_store);
+	cairn *own;
+	int error = store_open("s", &world->options, &world->maker, &own);
+	return error ? error : served_open(own, NULL, ret_store);
 }
 
 static inline cairn *world_open(struct world *world)
@@ -294,6 +298,7 @@ static inline cairn *world_open(struct world *world)
 /* The process dies (power: and the machine with it), and the store is opened anew. */
 static inline cairn *world_reopen_dead(struct world *world, cairn *store, int power)
 {
+	store = served_leave(store);
 	sim_crash_at(world->sim, 0, 0);
 	if (power)
 		sim_crash(world->sim);
@@ -307,7 +312,7 @@ static inline cairn *world_reopen_dead(struct world *world, cairn *store, int po
 static inline cairn *world_reopen(struct world *world, cairn *store)
 {
 	verify(store);
-	int error = cairn_close(store);
+	int error = served_close(store);
 	if (error)
 		fail_msg("close: %d %s", error, cairn_error_text());
 	return world_open(world);
@@ -316,12 +321,37 @@ static inline cairn *world_reopen(struct world *world, cairn *store)
 /* Lets the loops run for so long. */
 static inline void world_run(struct world *world, cairn *store, uint64_t ms)
 {
-	uint64_t until = clock_mono_ns(store->maker->clock) + ms * 1000000;
-	pthread_mutex_lock(&store->lock);
-	while (!store_wait(store, until))
-		if (!store_has_flash(store)) /* without I/O there is nothing that moves time */
+	cairn *own = served_inside(store);
+	uint64_t until = clock_mono_ns(own->maker->clock) + ms * 1000000;
+	pthread_mutex_lock(&own->lock);
+	while (!store_wait(own, until))
+		if (!store_has_flash(own)) /* without I/O there is nothing that moves time */
 			sim_advance(world->sim, 1000000);
-	pthread_mutex_unlock(&store->lock);
+	pthread_mutex_unlock(&own->lock);
+}
+
+/* ---- behind a cairnd, where tests are to run over one (lib/serving.h) ------------------------------------------- */
+
+static inline int lib_open(const char *place, const struct cairn_options *options, cairn **ret_store)
+{
+	cairn *own;
+	int error = cairn_open(place, options, &own);
+	struct cairn_options client = {.size = sizeof client, .workers = options ? options->workers : 0};
+	return error ? error : served_open(own, &client, ret_store);
+}
+
+static inline void lib_abandon(cairn *store)
+{
+	store_abandon(served_leave(store));
+}
+
+/* At the top of a test that is not run over some kind of cairnd, and why. */
+static inline void not_over(int kind, const char *why_not)
+{
+	if (served_kind() != kind)
+		return;
+	print_message("not over %s: %s\n", kind == SERVED_TCP ? "tcp" : "unix", why_not);
+	skip();
 }
 
 /* ---- in a real directory ----------------------------------------------------------------------------------------- */
@@ -361,10 +391,15 @@ static inline void place_done(struct place *place)
 static inline cairn *place_open(struct place *place)
 {
 	cairn *store = NULL;
-	int error = cairn_open(place->path, &place->options, &store);
+	int error = lib_open(place->path, &place->options, &store);
 	if (error)
 		fail_msg("open: %d %s", error, cairn_error_text());
 	return store;
 }
+
+/* From here on a test's own calls mean the store wherever it is. */
+#define cairn_open lib_open
+#define cairn_close served_close
+#define store_abandon lib_abandon
 
 #endif

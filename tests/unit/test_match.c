@@ -236,11 +236,13 @@ static void test_match__keeps_blocks_when_flash_turns_over(void **state)
 	for (uint64_t chain = 2; chain < 60; chain++)
 		assert_int_equal(put_chain(store, space, chain, 0, 10, 100000, CAIRN_DURABLE_FLASH), 10);
 	assert_true(stat_of(store).tier[CAIRN_TIER_FLASH].evicted_parts > 200);
+	const cairn *own = served_inside(store);
+	uint32_t number = served_space(store, space)->number;
 	for (uint32_t i = 0; i < 20; i++) {
 		cairn_key key = key_at(1, i);
 		/* In flash, where all else has turned over: not only in memory. */
-		uint32_t entry = catalog_find(store->catalog, space->number, key.bytes, 0);
-		assert_true(entry && catalog_at(store->catalog, entry)->flags & CATALOG_FLASH);
+		uint32_t entry = catalog_find(own->catalog, number, key.bytes, 0);
+		assert_true(entry && catalog_at(own->catalog, entry)->flags & CATALOG_FLASH);
 		assert_int_equal(get_status(store, space, &key, 100000), CAIRN_OK);
 	}
 	cairn_match_release(store, match);
@@ -259,12 +261,14 @@ static void test_match__lets_go_when_its_time_is_over(void **state)
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 2, 1000, 0);
 	cairn_match *match = match_of(store, space, 1, 2, 50);
-	pthread_mutex_lock(&store->lock);
-	uint32_t entry = catalog_find(store->catalog, space->number, key_at(1, 0).bytes, 0);
-	assert_int_equal(catalog_at(store->catalog, entry)->holds, 1);
-	pthread_mutex_unlock(&store->lock);
+	cairn *own = served_inside(store);
+	uint32_t number = served_space(store, space)->number;
+	pthread_mutex_lock(&own->lock);
+	uint32_t entry = catalog_find(own->catalog, number, key_at(1, 0).bytes, 0);
+	assert_int_equal(catalog_at(own->catalog, entry)->holds, 1);
+	pthread_mutex_unlock(&own->lock);
 	world_run(&world, store, 100);
-	assert_int_equal(catalog_at(store->catalog, entry)->holds, 0);
+	assert_int_equal(catalog_at(own->catalog, entry)->holds, 0);
 	struct cairn_match_info info;
 	cairn_match_get_info(match, &info); /* the answer itself stays */
 	assert_int_equal(info.tokens, 32);
@@ -298,10 +302,11 @@ static void test_match__is_busy_when_block_is_held_too_often(void **state)
 	assert_int_equal(get_status(store, space, &keys[0], 1000), CAIRN_OK);
 	while (n)
 		cairn_match_release(store, matches[--n]);
-	pthread_mutex_lock(&store->lock);
-	assert_int_equal(catalog_at(store->catalog, catalog_find(store->catalog, space->number, keys[0].bytes, 0))->holds,
-	                 0);
-	pthread_mutex_unlock(&store->lock);
+	cairn *own = served_inside(store);
+	uint32_t number = served_space(store, space)->number;
+	pthread_mutex_lock(&own->lock);
+	assert_int_equal(catalog_at(own->catalog, catalog_find(own->catalog, number, keys[0].bytes, 0))->holds, 0);
+	pthread_mutex_unlock(&own->lock);
 	assert_int_equal(cairn_match_take(store, space, &chain, 1, 0, 0, &matches[0]), 0);
 	cairn_match_release(store, matches[0]);
 	assert_int_equal(cairn_close(store), 0);

@@ -362,9 +362,10 @@ static void test_session__is_damaged_when_its_manifest_rots(void **state)
 	struct save_one one = {.name = "chat", .chain = 1, .blocks = 4};
 	assert_int_equal(save_status(store, space, &one), 0);
 	uint32_t page = 0;
-	for (uint32_t e = catalog_next(store->catalog, 0); e; e = catalog_next(store->catalog, e))
-		if (catalog_at(store->catalog, e)->flags & CATALOG_MANIFEST)
-			page = catalog_at(store->catalog, e)->page;
+	const cairn *own = served_inside(store);
+	for (uint32_t e = catalog_next(own->catalog, 0); e; e = catalog_next(own->catalog, e))
+		if (catalog_at(own->catalog, e)->flags & CATALOG_MANIFEST)
+			page = catalog_at(own->catalog, e)->page;
 	uint64_t size;
 	struct fmt_label label;
 	assert_int_equal(segment_label_decode(sim_file_bytes(world.sim, WORLD_FLASH, &size), &label), FMT_OK);

@@ -95,7 +95,7 @@ static void test_store_drop__never_fills_ledger_when_segments_turn_over(void **s
 	}
 	/* 1,500 drops; an area of the ledger holds some 500. */
 	assert_int_equal(refused, 0);
-	assert_true(flash_ledger(store->devices[0].flash)->mark.u.mark.dropped_through > 0);
+	assert_true(flash_ledger(served_inside(store)->devices[0].flash)->mark.u.mark.dropped_through > 0);
 	store = world_reopen_dead(&world, store, 1);
 	space = space_named(store, NULL, "m");
 	for (uint64_t chain = 0; chain < 150; chain++)
@@ -307,12 +307,13 @@ static void test_store_drop__tells_events_in_order(void **state)
 	assert_int_equal(cairn_events(store, 8, events, 64), 0);
 	assert_int_equal(cairn_events(store, 0, events, 2), 2);
 	/* Who is too late sees a gap. */
-	for (uint64_t chain = 100; store->event_last < 70000; chain++) {
+	const cairn *own = served_inside(store);
+	for (uint64_t chain = 100; own->event_last < 70000; chain++) {
 		assert_int_equal(put_chain(store, space, chain, 0, 100, 100, 0), 100);
 		assert_int_equal(cairn_sync(store), 0);
 	}
 	assert_int_equal(cairn_events(store, 8, events, 1), 1);
-	assert_true(events[0].sequence > 9 && events[0].sequence == store->event_last - 65535);
+	assert_true(events[0].sequence > 9 && events[0].sequence == own->event_last - 65535);
 	assert_int_equal(cairn_close(store), 0);
 	world_done(&world);
 }

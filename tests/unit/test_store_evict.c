@@ -100,11 +100,13 @@ static void test_store_evict__takes_end_of_chain_first(void **state)
 			assert_int_equal(cairn_sync(store), 0);
 		world_run(&world, store, 100);
 		uint64_t usable = match_tokens(store, space, 1, n) / 16, there = 0;
+		cairn *own = served_inside(store);
+		uint32_t number = served_space(store, space)->number;
 		for (uint32_t i = 0; i < n; i++) {
-			pthread_mutex_lock(&store->lock);
-			uint32_t entry = catalog_find(store->catalog, space->number, key_at(1, i).bytes, 0);
-			there += entry && !(catalog_at(store->catalog, entry)->flags & CATALOG_GHOST);
-			pthread_mutex_unlock(&store->lock);
+			pthread_mutex_lock(&own->lock);
+			uint32_t entry = catalog_find(own->catalog, number, key_at(1, i).bytes, 0);
+			there += entry && !(catalog_at(own->catalog, entry)->flags & CATALOG_GHOST);
+			pthread_mutex_unlock(&own->lock);
 		}
 		assert_true(usable < n);         /* some went */
 		assert_true(usable > n / 10);    /* and the head is of use */
@@ -128,8 +130,9 @@ static void test_store_evict__keeps_count_when_flash_loses_what_memory_has(void 
 	struct cairn_item item = {.key = key};
 	cairn_lease *lease;
 	assert_int_equal(cairn_lease_take(store, space, &item, NULL, &lease), 0);
-	uint32_t entry = catalog_find(store->catalog, space->number, key.bytes, 0), n = 0;
-	for (; catalog_at(store->catalog, entry)->flags & CATALOG_FLASH && n < 2000;
+	const cairn *own = served_inside(store);
+	uint32_t entry = catalog_find(own->catalog, served_space(store, space)->number, key.bytes, 0), n = 0;
+	for (; catalog_at(own->catalog, entry)->flags & CATALOG_FLASH && n < 2000;
 	     n++) { /* until flash has turned over */
 		cairn_key each = key_at(10 + n, 0);
 		put_good(store, space, &each, NULL, LENGTH, CAIRN_DURABLE_FLASH);

@@ -267,12 +267,14 @@ static void test_store_policy__paused_chain_goes_down_whatever_the_budget(void *
 static uint32_t in_memory(cairn *store, const cairn_space *space, uint64_t chain, uint32_t from, uint32_t to)
 {
 	uint32_t found = 0;
-	pthread_mutex_lock(&store->lock);
+	cairn *own = served_inside(store);
+	uint32_t number = served_space(store, space)->number;
+	pthread_mutex_lock(&own->lock);
 	for (uint32_t i = from; i < to; i++) {
-		uint32_t entry = catalog_find(store->catalog, space->number, key_at(chain, i).bytes, 0);
-		found += entry && catalog_at(store->catalog, entry)->slot;
+		uint32_t entry = catalog_find(own->catalog, number, key_at(chain, i).bytes, 0);
+		found += entry && catalog_at(own->catalog, entry)->slot;
 	}
-	pthread_mutex_unlock(&store->lock);
+	pthread_mutex_unlock(&own->lock);
 	return found;
 }
 
@@ -342,10 +344,12 @@ static void test_store_policy__reads_on_no_further_than_the_first_miss(void **st
 	assert_int_equal(cairn_match_take(store, space, &of, 1, 0, 0, &match), 0);
 	assert_int_equal(cairn_drop(store, space, &lost, 1), 1);
 	assert_int_equal(get_status(store, space, &keys[0], 10000), CAIRN_OK);
-	pthread_mutex_lock(&store->lock);
-	uint32_t entry = catalog_find(store->catalog, space->number, keys[6].bytes, 0);
-	int there_after = entry && catalog_at(store->catalog, entry)->slot;
-	pthread_mutex_unlock(&store->lock);
+	cairn *own = served_inside(store);
+	uint32_t number = served_space(store, space)->number;
+	pthread_mutex_lock(&own->lock);
+	uint32_t entry = catalog_find(own->catalog, number, keys[6].bytes, 0);
+	int there_after = entry && catalog_at(own->catalog, entry)->slot;
+	pthread_mutex_unlock(&own->lock);
 	assert_int_equal(in_memory(store, space, 1, 1, 5), 4);
 	assert_false(there_after);
 	cairn_match_release(store, match);

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See serving.h. */
+#include "lib/serving.h"
+
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "store/store.h"
+
+/* ---- a cairnd in this process ------------------------------------------------------------------------------------ */
+
+static void *accept_all(void *arg)
+{
+	struct serving *serving = arg;
+	for (;;) {
+		struct link *net;
+		if (link_accept(serving->listener, &net))
+			return NULL; /* shut down */
+		(void)conn_start(&serving->daemon, net);
+	}
+}
+
+int serving_start(struct serving *serving, cairn *own, const char *socket, int tcp)
+{
+	struct link_place place;
+	memset(serving, 0, sizeof(*serving));
+	serving->tcp = tcp;
+	serving->daemon.store = own;
+	snprintf(serving->socket, sizeof(serving->socket), "%s", socket);
+	snprintf(serving->place, sizeof(serving->place), "unix:%s", socket);
+	int error = link_place_take(tcp ? "tcp+plain://127.0.0.1:0" : serving->place, &place);
+	if (!error)
+		error = link_listen(&place, 0600, &serving->listener);
+	if (error)
+		return error;
+	if (tcp) {
+		struct sockaddr_in address;
+		socklen_t length = sizeof(address);
+		check(!getsockname(serving->listener->fd, (struct sockaddr *)&address, &length));
+		snprintf(serving->place, sizeof(serving->place), "tcp+plain://127.0.0.1:%d", ntohs(address.sin_port));
+	}
+	pthread_mutex_init(&serving->daemon.lock, NULL);
+	pthread_cond_init(&serving->daemon.ended, NULL);
+	list_init(&serving->daemon.clients);
+	list_init(&serving->daemon.conns);
+	check(!pthread_create(&serving->thread, NULL, accept_all, serving));
+	return 0;
+}
+
+void serving_stop(struct serving *serving)
+{
+	shutdown(serving->listener->fd, SHUT_RDWR);
+	pthread_join(serving->thread, NULL);
+	link_listener_close(serving->listener);
+	daemon_stop(&serving->daemon);
+	pthread_mutex_destroy(&serving->daemon.lock);
+	pthread_cond_destroy(&serving->daemon.ended);
+}
+
+/* ---- tests that run over one ------------------------------------------------------------------------------------- */
+
+/* One for each store that is open. */
+static struct behind {
+	cairn *client;
+	struct serving serving;
+	char dir[128];
+} behinds[16];
+
+int served_kind(void)
+{
+	const char *place = getenv("CAIRN_TEST_PLACE");
+	if (!place || !place[0])
+		return SERVED_NOT;
+	check(!strcmp(place, "unix") || !strcmp(place, "tcp"));
+	return place[0] == 'u' ? SERVED_UNIX : SERVED_TCP;
+}
+
+static struct behind *behind_of(const cairn *client)
+{
+	for (size_t i = 0; i < sizeof(behinds) / sizeof(behinds[0]); i++)
+		if (behinds[i].client == client)
+			return &behinds[i];
+	return NULL;
+}
+
+int served_open(cairn *own, const struct cairn_options *options, cairn **ret_store)
+{
+	const char *base = getenv("TMPDIR");
+	char socket[160];
+	*ret_store = own;
+	if (!served_kind())
+		return 0;
+	struct behind *behind = behind_of(NULL);
+	check(behind);
+	snprintf(behind->dir, sizeof(behind->dir), "%s/cairn-served-XXXXXX", base && base[0] ? base : "/tmp");
+	check(mkdtemp(behind->dir));
+	snprintf(socket, sizeof(socket), "%s/socket", behind->dir);
+	check(!serving_start(&behind->serving, own, socket, served_kind() == SERVED_TCP));
+	int error = store_open_own(behind->serving.place, options, ret_store);
+	if (error) {
+		serving_stop(&behind->serving);
+		rmdir(behind->dir);
+		(void)(cairn_close)(own);
+		return error;
+	}
+	behind->client = *ret_store;
+	return 0;
+}
+
+cairn *served_inside(cairn *store)
+{
+	const struct behind *behind = behind_of(store);
+	struct cairn_stat stat = {.size = sizeof(stat)};
+	if (!behind)
+		return store;
+	/* What is one way (releases) has been done when what was sent behind it is answered. */
+	check(!cairn_stat(store, &stat));
+	return behind->serving.daemon.store;
+}
+
+cairn_space *served_space(cairn *store, const cairn_space *space)
+{
+	cairn_digest id;
+	cairn *own = served_inside(store);
+	if (own == store)
+		return (cairn_space *)(uintptr_t)space;
+	cairn_space_get_id(space, &id);
+	pthread_mutex_lock(&own->lock);
+	cairn_space *found = store_space_by_id(own, id.bytes, 0);
+	pthread_mutex_unlock(&own->lock);
+	check(found);
+	return found;
+}
+
+cairn *served_leave(cairn *store)
+{
+	struct behind *behind = store ? behind_of(store) : NULL;
+	if (!behind)
+		return store;
+	cairn *own = behind->serving.daemon.store;
+	check(!cairn_close(store));
+	serving_stop(&behind->serving);
+	rmdir(behind->dir);
+	behind->client = NULL;
+	return own;
+}
+
+int served_close(cairn *store)
+{
+	return cairn_close(served_leave(store));
+}

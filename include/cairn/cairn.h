@@ -310,6 +310,9 @@ static inline struct cairn_buf cairn_buf_of(const void *address, size_t length)
 
 enum {
 	CAIRN_ITEM_TAIL = 1u << 0, /* the last, partial block of a session: never part of a match; goes with its session */
+	/* A get whose caller checks the bytes against ret_check itself, in a pass of its own, as those of a lease: until
+	 * then they may be anything. */
+	CAIRN_ITEM_UNCHECKED = 1u << 1,
 };
 
 /* One part of one block. */

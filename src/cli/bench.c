@@ -27,7 +27,8 @@ enum {
 };
 
 static const struct bench_family *const bench_families[] = {
-	&bench_memory, &bench_keys, &bench_flash, &bench_put, &bench_entries, &bench_policy,
+	&bench_memory, &bench_keys,    &bench_flash,  &bench_put,    &bench_entries,
+	&bench_served, &bench_clients, &bench_remote, &bench_policy,
 };
 enum {
 	BENCH_FAMILIES = sizeof bench_families / sizeof bench_families[0]
@@ -358,12 +359,9 @@ const struct verb verb_bench = {
 	.operands = "[STORE] [NAME...]",
 	.summary = "measures this machine's store beside its limits",
 	.text = "Measures what a store does on this machine, each figure beside its limit in the same run: fio for flash, "
-			"memcpy "
-			"for memory, a time for the rest. STORE is an empty directory on the disk to measure, or one to be made; "
-			"without "
-			"it, a directory is made in $TMPDIR, or here. All is removed at the end. NAME is a figure, or the first "
-			"words of "
-			"several (\"flash\"); without it, all are measured."
+			"memcpy for memory, send and receive for what travels, a time for the rest. STORE is an empty directory on the "
+			"disk to measure, or one to be made; without it, a directory is made in $TMPDIR, or here. All is removed at "
+			"the end. NAME is a figure, or the first words of several (\"flash\"); without it, all are measured."
 			"\vExamples:\n"
 			"  cairn bench --quick\n"
 			"  cairn bench /mnt/nvme/bench flash --rounds 9\n"

@@ -17,7 +17,7 @@
 
 enum {
 	BENCH_ROUNDS = 32,  /* most rounds */
-	BENCH_RESULTS = 32, /* most figures of all families */
+	BENCH_RESULTS = 64, /* most figures of all families */
 };
 #define BENCH_PART_BYTES  ((uint64_t)2 << 20)
 #define BENCH_SPREAD_MOST 0.20 /* a wider one is called unsure */
@@ -98,7 +98,8 @@ struct bench_family {
 	int (*finish)(struct bench *bench);                /* after the rounds; may be NULL */
 	void (*done)(struct bench *bench);
 };
-extern const struct bench_family bench_memory, bench_keys, bench_flash, bench_put, bench_entries, bench_policy;
+extern const struct bench_family bench_memory, bench_keys, bench_flash, bench_put, bench_entries, bench_policy,
+	bench_served, bench_clients, bench_remote;
 int bench_has_traces(const struct bench *bench); /* bench_policy.c */
 
 /* Runs all families of which a figure is wanted. 0, or CLI_ERROR. */
@@ -131,6 +132,7 @@ struct bench_plan {
 	uint64_t memory_bytes, catalog_bytes; /* 0: the default */
 	int no_flash;
 };
+void bench_desc(struct cairn_space_desc *ret_desc); /* of the space of all figures */
 /* A store in `dir`/name with one space of 16 tokens a block. 0, or CLI_ERROR; *ret_store is NULL then. */
 int bench_store(struct bench *bench, const char *name, const struct bench_plan *plan, cairn **ret_store,
                 cairn_space **ret_space);
@@ -164,6 +166,52 @@ int bench_pump_start(struct bench *bench, struct bench_pump *pump, cairn *store,
 int bench_pump_write(struct bench_pump *pump, uint64_t parts);
 void bench_pump_done(struct bench_pump *pump);
 
+/* ---- bench_daemon.c ---------------------------------------------------------------------------------------------- */
+
+/* A cairnd of our own, a child of this process: it ends with us, however we end. */
+struct bench_daemon {
+	int pid; /* 0: none */
+	char *local, *remote; /* places: unix:PATH, tcp+plain://127.0.0.1:PORT */
+};
+/* Over `dir`/name, as planned (no_flash: nothing goes to flash; flash_bytes 0: as it lies there). 0, or CLI_ERROR after
+ * a message; bench_daemon_end in both cases. */
+int bench_daemon_start(struct bench *bench, const char *name, const struct bench_plan *plan,
+                       struct bench_daemon *daemon);
+void bench_daemon_end(struct bench_daemon *daemon);
+double bench_daemon_cpu(const struct bench_daemon *daemon); /* CPU seconds so far */
+/* The store behind a place, with the space of bench_store. 0, or CLI_ERROR after a message; *ret_store is NULL then. */
+int bench_connect(const char *place, cairn **ret_store, cairn_space **ret_space);
+/* Bytes of one area that is walked from end to end, so that no cache serves it: four times the last-level one, but at
+ * most one of `areas` such parts of half of the free memory; less with --quick. Whole batches. */
+uint64_t bench_cold_bytes(const struct bench *bench, uint64_t areas);
+enum {
+	BENCH_BATCH = 8 /* parts of a get or put where nothing else is said */
+};
+/* Puts or gets the parts first .. first + parts - 1, which lie one behind the other at `memory`, in batches of `batch`.
+ * GB/s; 0 after a message. */
+enum {
+	BENCH_UNCHECKED = 1 /* get: the bytes are not checked */
+};
+double bench_put_parts(cairn *store, cairn_space *space, uint8_t *memory, uint64_t first, uint64_t parts,
+                       uint32_t batch);
+double bench_get_parts(cairn *store, cairn_space *space, uint8_t *memory, uint64_t first, uint64_t parts,
+                       uint32_t batch, int flags);
+
+/* bench_served.c: drops those parts, which must be there. 0, or CLI_ERROR after a message. */
+int bench_forget_parts(cairn *store, cairn_space *space, uint64_t first, uint64_t parts);
+/* Notes beside a figure what moving so many GB took. */
+void bench_cpu_note(struct bench *bench, const char *name, double client_s, double daemon_s, double gb);
+
+/* ---- bench_loop.c: bytes over loopback TCP, without cairn -------------------------------------------------------- */
+
+struct bench_loop;
+/* So many connections within this process. NULL after a message. */
+struct bench_loop *bench_loop_open(uint32_t streams);
+/* Sends `bytes` from one memory into the other, a share over each connection, by two threads each. GB/s; 0 after a
+ * message. */
+double bench_loop_run(struct bench_loop *loop, const uint8_t *from, uint8_t *to, uint64_t bytes);
+void bench_loop_close(struct bench_loop *loop);
+
 /* Removes what lies below `dir`. */
 void bench_clear(const char *dir);
 
@@ -183,7 +231,8 @@ extern const char *const bench_depths_flush[2];
 int bench_twin(const char *path, const uint8_t *bytes, uint64_t length);
 /* Whether there is a fio. */
 int bench_fio_present(void);
-/* GB/s of memcpy by parts of 2 MiB. */
+/* GB/s of memcpy by parts of 2 MiB; by so many threads, each for at least `seconds` over a share of its own. */
 double bench_memcpy(uint8_t *to, const uint8_t *from, uint64_t bytes);
+double bench_memcpy_threads(uint8_t *to, const uint8_t *from, uint64_t bytes, uint32_t threads, double seconds);
 
 #endif

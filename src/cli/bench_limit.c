@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -138,4 +139,46 @@ double bench_memcpy(uint8_t *to, const uint8_t *from, uint64_t bytes)
 		memcpy(to + at, from + at, BENCH_PART_BYTES);
 	__asm__ __volatile__("" : : : "memory");
 	return (double)bytes / 1e9 / (bench_now() - start);
+}
+
+enum {
+	LIMIT_THREADS = 32
+};
+struct limit_copy {
+	uint8_t *to;
+	const uint8_t *from;
+	uint64_t bytes, done;
+	double until;
+};
+
+static void *limit_copy(void *arg)
+{
+	struct limit_copy *copy = arg;
+
+	while (bench_now() < copy->until) {
+		(void)bench_memcpy(copy->to, copy->from, copy->bytes);
+		copy->done += copy->bytes;
+	}
+	return NULL;
+}
+
+double bench_memcpy_threads(uint8_t *to, const uint8_t *from, uint64_t bytes, uint32_t threads, double seconds)
+{
+	struct limit_copy copies[LIMIT_THREADS];
+	pthread_t ids[LIMIT_THREADS];
+	uint64_t done = 0;
+	double start = bench_now();
+
+	threads = threads < LIMIT_THREADS ? threads : LIMIT_THREADS;
+	uint64_t share = bytes / threads / BENCH_PART_BYTES * BENCH_PART_BYTES;
+	for (uint32_t i = 0; i < threads; i++) {
+		copies[i] = (struct limit_copy){to + i * share, from + i * share, share, 0, start + seconds};
+		if (pthread_create(&ids[i], NULL, limit_copy, &copies[i]))
+			threads = i;
+	}
+	for (uint32_t i = 0; i < threads; i++) {
+		pthread_join(ids[i], NULL);
+		done += copies[i].done;
+	}
+	return (double)done / 1e9 / (bench_now() - start);
 }

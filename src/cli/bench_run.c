@@ -225,12 +225,18 @@ char *bench_path(const struct bench *bench, const char *name)
 	return path;
 }
 
+void bench_desc(struct cairn_space_desc *ret_desc)
+{
+	static const cairn_digest weights = {.bytes = {1}};
+
+	*ret_desc = (struct cairn_space_desc){
+		.size = sizeof *ret_desc, .model = "bench", .weights = &weights, .kv_dtype = "f16", .block_tokens = 16};
+}
+
 int bench_store(struct bench *bench, const char *name, const struct bench_plan *plan, cairn **ret_store,
                 cairn_space **ret_space)
 {
-	static const cairn_digest weights = {.bytes = {1}};
-	struct cairn_space_desc desc = {
-		.size = sizeof desc, .model = "bench", .weights = &weights, .kv_dtype = "f16", .block_tokens = 16};
+	struct cairn_space_desc desc;
 	struct cairn_flash flash = {.budget_bytes = plan->flash_bytes};
 	struct cairn_options options = {.size = sizeof options,
 	                                .memory_bytes = plan->memory_bytes,
@@ -239,6 +245,7 @@ int bench_store(struct bench *bench, const char *name, const struct bench_plan *
 	                                .free_floor_bytes = 1};
 	char *path = bench_path(bench, name);
 
+	bench_desc(&desc);
 	if (plan->no_flash)
 		options.flags = CAIRN_OPEN_NO_FLASH;
 	if (plan->flash_bytes) {

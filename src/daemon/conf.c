@@ -31,6 +31,7 @@ static const struct conf_key {
 	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB", 0},
 	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB", 0},
 	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget", 0},
+	{"write_budget", CONF_SIZE, offsetof(struct conf, write_bytes_day), "a size as 2TiB, of a day", 0},
 	{"free_floor", CONF_SIZE, offsetof(struct conf, free_floor_bytes), "a size as 10GiB", 0},
 	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB", 0},
 	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64", 0},
@@ -329,6 +330,8 @@ void conf_print(const struct conf *conf, FILE *to)
 		if (conf->flash[i].budget_bytes)
 			fprintf(to, "    budget: %llu\n", (unsigned long long)conf->flash[i].budget_bytes);
 	}
+	if (conf->write_bytes_day)
+		fprintf(to, "write_budget: %llu\n", (unsigned long long)conf->write_bytes_day);
 	if (conf->free_floor_bytes)
 		fprintf(to, "free_floor: %llu\n", (unsigned long long)conf->free_floor_bytes);
 	if (conf->segment_bytes)

@@ -24,6 +24,7 @@ struct conf {
 	uint64_t catalog_bytes;
 	struct cairn_flash flash[CONF_FLASH];
 	uint32_t nflash;
+	uint64_t write_bytes_day;       /* to flash; 0: no limit */
 	uint64_t free_floor_bytes;
 	uint64_t segment_bytes;
 	uint32_t io_threads;

@@ -247,6 +247,7 @@ static int server_open(struct server *server)
 	                             .catalog_bytes = conf->catalog_bytes,
 	                             .flash = conf->nflash ? conf->flash : NULL,
 	                             .nflash = conf->nflash,
+	                             .flash_write_bytes_day = conf->write_bytes_day,
 	                             .free_floor_bytes = conf->free_floor_bytes,
 	                             .segment_bytes = conf->segment_bytes,
 	                             .io_threads = conf->io_threads,

@@ -410,30 +410,32 @@ static int room_check(const struct cairn_item *item, const struct wire_result *r
 	return 0;
 }
 
-/* Receives an item's bytes into its buffers, and checks them: DAMAGED where they are wrong. 0 or -errno. */
+/* Receives an item's bytes into its buffers, and checks them, unless the caller does: DAMAGED where they are wrong. 0 or
+ * -errno. */
 static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
 {
 	uint64_t left = result->bytes;
+	int error = 0, checked = !(item->flags & CAIRN_ITEM_UNCHECKED);
 	struct digest_xxh xxh;
-	int error = 0;
 	item_take(item, result);
 	item->status = room_check(item, result);
 	if (item->status)
 		return bytes_skip(net, result->bytes);
-	digest_xxh_init(&xxh, 0);
+	if (checked)
+		digest_xxh_init(&xxh, 0);
 	for (uint32_t b = 0; b < item->nbufs && left && !error; b++) {
 		uint8_t *at = buffer_address(&item->bufs[b]);
 		for (uint64_t of = item->bufs[b].length < left ? item->bufs[b].length : left; of && !error;) {
-			size_t take = of < TRAVEL_CHUNK ? of : TRAVEL_CHUNK;
+			size_t take = of < TRAVEL_CHUNK || !checked ? of : TRAVEL_CHUNK;
 			error = link_receive_bytes(net, at, take);
-			if (!error)
+			if (!error && checked)
 				digest_xxh_add(&xxh, at, take);
 			at += take;
 			of -= take;
 			left -= take;
 		}
 	}
-	item->ret_check = digest_xxh_done(&xxh);
+	item->ret_check = checked ? digest_xxh_done(&xxh) : result->check;
 	if (!error && item->ret_check == result->check) {
 		buffers_fence(item);
 		return 0;
@@ -505,22 +507,8 @@ static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t 
 /* Copies a part into the item's buffers and checks the copy. */
 static void part_deliver(struct cairn_item *item, const struct wire_result *result, const uint8_t *from)
 {
-	uint64_t left = result->bytes;
-	struct digest_xxh xxh;
-	digest_xxh_init(&xxh, 0);
-	for (uint32_t b = 0; b < item->nbufs && left; b++) {
-		uint64_t take = item->bufs[b].length < left ? item->bufs[b].length : left;
-		digest_xxh_copy(&xxh, buffer_address(&item->bufs[b]), from, take);
-		from += take;
-		left -= take;
-	}
-	item->ret_check = digest_xxh_done(&xxh);
-	if (item->ret_check == result->check) {
-		buffers_fence(item);
-		return;
-	}
-	buffers_zero(item);
-	item->status = err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
+	if (!buffers_deliver(item, from, result->bytes, result->check))
+		item->status = err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
 }
 
 /* One lease of the batch is here: delivers it, or says why not. */

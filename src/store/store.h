@@ -263,6 +263,9 @@ int buffers_check(const struct cairn_item *item, uint64_t *ret_bytes);
 void buffers_use(const struct cairn_item *items, size_t n, int delta); /* counts a call on their regions */
 void buffers_fence(const struct cairn_item *item);
 void buffers_zero(const struct cairn_item *item);
+/* Copies a part into the item's buffers and checks the copy, unless the caller does; sets ret_check. 1: good; 0: it is
+ * not what `check` says, and the buffers are zeroed. */
+int buffers_deliver(struct cairn_item *item, const uint8_t *from, uint64_t bytes, uint64_t check);
 void *buffer_address(const struct cairn_buf *buf);
 
 /* Queues the write of a READY slot that is not dirty. `result` is written when it is done, while the caller waits for

@@ -8,6 +8,8 @@ run 0 "$CAIRN" bench --list
 prints '^memory\.get '
 prints '^flash\.read '
 prints '^match\.8192 '
+prints '^lease\.daemon '
+prints '^remote\.get '
 quiet
 
 run 2 "$CAIRN" bench memroy.get
@@ -41,7 +43,7 @@ check "no store was left" test ! -e store
 
 # A quick run of what is fast: memory, keys.
 mkdir empty
-run 0 "$CAIRN" bench --quick empty lease derive memory --json --html page.html
+run 0 "$CAIRN" bench --quick empty lease.local derive memory --json --html page.html
 quiet
 json 'sorted(r["name"] for r in j["results"]) == ["derive.8192", "lease.local", "memory.get", "memory.get.checked"]'
 json 'all(r["value"] > 0 and r["limit"] > 0 and r["ratio"] > 0 and r["spread"] >= 0 for r in j["results"])'
@@ -51,6 +53,34 @@ json 'all(set(r) >= {"name", "value", "unit", "limit", "limit_name", "ratio", "s
 check "STORE is empty again" test -z "$(ls -A empty)"
 check "a page" grep -q '</svg>' page.html
 check "nothing from elsewhere" bash -c '! grep -Eq "https?:|<script|<link" page.html'
+
+# What needs a cairnd: one is started, measured, and ended.
+run 0 "$CAIRN" bench --quick --rounds 1 served/ lease.daemon local.get remote.get remote.batch clients --json
+quiet
+json 'sorted(r["name"] for r in j["results"]) == ["clients.8", "clients.8.fair", "lease.daemon", "local.get", "remote.batch", "remote.get"]'
+json 'all(r["value"] > 0 and r["limit"] > 0 and r["ratio"] > 0 for r in j["results"])'
+json 'all("CPU seconds a GB: client" in r["note"] for r in j["results"] if r["name"] in ("local.get", "remote.get", "clients.8"))'
+json 'all(r["limit_name"].startswith("send and receive, ") for r in j["results"] if r["name"] == "remote.get")'
+check "nothing of the cairnd is left" test ! -e served
+check "no cairnd is left" bash -c '! pgrep -f "cairnd $PWD/served"'
+
+# A run that is killed takes its cairnd along.
+mkdir killed
+"$CAIRN" bench --quick killed remote.put --json >out 2>err &
+pid=$!
+for _ in $(seq 200); do
+	pgrep -f "cairnd $T/killed/remote.yaml" >/dev/null && break
+	sleep 0.05
+done
+daemon=$(pgrep -f "cairnd $T/killed/remote.yaml")
+kill -KILL $pid
+wait $pid 2>/dev/null
+check "there was a cairnd" test -n "$daemon"
+for _ in $(seq 200); do
+	kill -0 "$daemon" 2>/dev/null || break
+	sleep 0.05
+done
+check "the cairnd of a killed run has ended" bash -c "! kill -0 $daemon 2>/dev/null"
 
 # Its own directory is made in TMPDIR and goes.
 mkdir tmp

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Figures of many clients of one cairnd: eight processes that get parts at the same time, beside memcpy by a thread on
+ * each processor, and how evenly they are served.
+ * Threads: one; eight children in a round. Memory: the daemon's pool and the source; a destination in each child.
+ * Invariant: all children begin together, and a child's bytes count only while all of them work.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/bench.h"
+#include "cli/cli.h"
+
+enum {
+	CLIENTS = 8
+};
+
+static const struct bench_figure clients_figures[] = {
+	{"clients.8", "GB/s", "memcpy, all processors", "eight processes get parts of 2 MiB, checked, together", 0, 0.9, 0,
+     0},
+	{"clients.8.fair", "GB/s", "the fastest of them", "the slowest of the eight", 0, 0.8, 0, 0},
+};
+
+struct clients_shared {
+	volatile int ready[CLIENTS], go, failed;
+	volatile double until;
+	volatile uint64_t parts[CLIENTS];
+	volatile double seconds[CLIENTS], cpu_s[CLIENTS];
+};
+
+struct clients_work {
+	struct bench_daemon daemon;
+	cairn *store;
+	cairn_space *space;
+	uint8_t *from, *to;
+	uint64_t bytes, parts;
+	struct clients_shared *shared;
+	double client_cpu_s, daemon_cpu_s, gb;
+};
+
+static double clients_seconds(const struct bench *bench)
+{
+	return bench->quick ? 0.7 : 2.5;
+}
+
+static int clients_start(struct bench *bench)
+{
+	struct clients_work *work = bench->work = calloc(1, sizeof *work);
+	struct bench_plan plan = {.no_flash = 1};
+
+	if (!work)
+		return say_error("out of memory; free some and try again");
+	work->shared = mmap(NULL, sizeof *work->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (work->shared == MAP_FAILED) {
+		work->shared = NULL;
+		return say_error("no memory to be shared with processes: %s", strerror(errno));
+	}
+	work->bytes = bench_cold_bytes(bench, 4);
+	work->parts = work->bytes / BENCH_PART_BYTES;
+	work->from = bench_map(work->bytes);
+	work->to = work->from ? bench_map(work->bytes) : NULL;
+	if (!work->to)
+		return CLI_ERROR;
+	bench_fill_random(bench, work->from, work->bytes);
+	plan.memory_bytes = work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
+	int error = bench_daemon_start(bench, "clients", &plan, &work->daemon);
+	error = error ? error : bench_connect(work->daemon.local, &work->store, &work->space);
+	if (error)
+		return error;
+	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
+}
+
+/* A child: a client of its own, which walks the parts from its own place on until the time is over. */
+static int clients_child(const struct clients_work *work, uint32_t number)
+{
+	struct clients_shared *shared = work->shared;
+	uint64_t room = work->bytes / CLIENTS / (BENCH_BATCH * BENCH_PART_BYTES) * BENCH_BATCH, done = 0;
+	uint64_t at = work->parts / CLIENTS / BENCH_BATCH * BENCH_BATCH * number;
+	cairn *store;
+	cairn_space *space;
+
+	room = room ? room : BENCH_BATCH;
+	uint8_t *to = bench_map(room * BENCH_PART_BYTES);
+	if (!to || bench_connect(work->daemon.local, &store, &space))
+		return 1;
+	shared->ready[number] = 1;
+	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
+		usleep(200);
+	double start = bench_now(), cpu = bench_cpu();
+	while (bench_now() < shared->until) {
+		uint8_t *here = to + done % room * BENCH_PART_BYTES;
+
+		if (!(bench_get_parts(store, space, here, at, BENCH_BATCH, BENCH_BATCH, 0) > 0))
+			return 1;
+		if (memcmp(here, work->from + at * BENCH_PART_BYTES, 64))
+			return 1;
+		at = at + BENCH_BATCH < work->parts ? at + BENCH_BATCH : 0;
+		done += BENCH_BATCH;
+	}
+	shared->cpu_s[number] = bench_cpu() - cpu;
+	shared->seconds[number] = bench_now() - start;
+	shared->parts[number] = done;
+	cairn_close(store);
+	return 0;
+}
+
+static int clients_wait(const pid_t *children, uint32_t count)
+{
+	int failed = 0, status;
+
+	for (uint32_t i = 0; i < count; i++)
+		failed |= waitpid(children[i], &status, 0) != children[i] || !WIFEXITED(status) || WEXITSTATUS(status);
+	return failed;
+}
+
+/* Runs the eight. 0, or CLI_ERROR after a message. */
+static int clients_run(struct bench *bench, struct clients_work *work)
+{
+	pid_t children[CLIENTS], parent = getpid();
+	uint32_t started = 0;
+	int ready = 0;
+
+	memset(work->shared, 0, sizeof *work->shared);
+	fflush(NULL);
+	for (; started < CLIENTS; started++) {
+		if ((children[started] = fork()) < 0)
+			break;
+		if (!children[started]) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			_exit(getppid() != parent || clients_child(work, started));
+		}
+	}
+	double until = bench_now() + 60;
+	while (started == CLIENTS && !ready && !say_stopped && bench_now() < until) {
+		ready = 1;
+		for (uint32_t i = 0; i < CLIENTS; i++)
+			ready &= work->shared->ready[i];
+		usleep(500);
+	}
+	work->shared->until = ready ? bench_now() + clients_seconds(bench) : 0;
+	__atomic_store_n(&work->shared->go, 1, __ATOMIC_RELEASE);
+	if (!ready)
+		for (uint32_t i = 0; i < started; i++)
+			kill(children[i], SIGKILL);
+	int failed = clients_wait(children, started);
+	if (say_stopped)
+		return CLI_ERROR;
+	return failed || !ready ? say_error("a process that gets parts through a cairnd has failed") : 0;
+}
+
+static int clients_round(struct bench *bench, uint32_t round)
+{
+	struct clients_work *work = bench->work;
+	const struct clients_shared *shared = work->shared;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	double limit = 0, daemon = bench_daemon_cpu(&work->daemon), all = 0, least = 0, most = 0;
+	uint32_t threads = processors > 0 ? (uint32_t)processors : 1;
+
+	if (round % 2)
+		limit = bench_memcpy_threads(work->to, work->from, work->bytes, threads, clients_seconds(bench));
+	daemon = bench_daemon_cpu(&work->daemon);
+	if (clients_run(bench, work))
+		return CLI_ERROR;
+	daemon = bench_daemon_cpu(&work->daemon) - daemon;
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		double gb = (double)(shared->parts[i] * BENCH_PART_BYTES) / 1e9, rate = gb / shared->seconds[i];
+
+		all += rate;
+		least = !i || rate < least ? rate : least;
+		most = rate > most ? rate : most;
+		work->gb += round ? gb : 0;
+		work->client_cpu_s += round ? shared->cpu_s[i] : 0;
+	}
+	work->daemon_cpu_s += round ? daemon : 0;
+	if (!(round % 2))
+		limit = bench_memcpy_threads(work->to, work->from, work->bytes, threads, clients_seconds(bench));
+	bench_add(bench, round, "clients.8", all, limit);
+	bench_add(bench, round, "clients.8.fair", least, most);
+	return 0;
+}
+
+static int clients_finish(struct bench *bench)
+{
+	const struct clients_work *work = bench->work;
+
+	bench_cpu_note(bench, "clients.8", work->client_cpu_s, work->daemon_cpu_s, work->gb);
+	return 0;
+}
+
+static void clients_done(struct bench *bench)
+{
+	struct clients_work *work = bench->work;
+
+	if (!work)
+		return;
+	if (work->store)
+		cairn_close(work->store);
+	bench_daemon_end(&work->daemon);
+	bench_unmap(work->from, work->bytes);
+	bench_unmap(work->to, work->bytes);
+	if (work->shared)
+		munmap(work->shared, sizeof *work->shared);
+	free(work);
+}
+
+const struct bench_family bench_clients = {
+	.name = "clients",
+	.figures = clients_figures,
+	.nfigures = sizeof clients_figures / sizeof clients_figures[0],
+	.start = clients_start,
+	.round = clients_round,
+	.finish = clients_finish,
+	.done = clients_done,
+};

@@ -359,9 +359,10 @@ const struct verb verb_bench = {
 	.operands = "[STORE] [NAME...]",
 	.summary = "measures this machine's store beside its limits",
 	.text = "Measures what a store does on this machine, each figure beside its limit in the same run: fio for flash, "
-			"memcpy for memory, send and receive for what travels, a time for the rest. STORE is an empty directory on the "
-			"disk to measure, or one to be made; without it, a directory is made in $TMPDIR, or here. All is removed at "
-			"the end. NAME is a figure, or the first words of several (\"flash\"); without it, all are measured."
+			"memcpy for memory, send and receive for what travels, a time for the rest. STORE is an empty directory on "
+			"the disk to measure, or one to be made; without it, a directory is made in $TMPDIR, or here. All is "
+			"removed at the end. NAME is a figure, or the first words of several (\"flash\"); without it, all are "
+			"measured."
 			"\vExamples:\n"
 			"  cairn bench --quick\n"
 			"  cairn bench /mnt/nvme/bench flash --rounds 9\n"

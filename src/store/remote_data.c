@@ -410,8 +410,8 @@ static int room_check(const struct cairn_item *item, const struct wire_result *r
 	return 0;
 }
 
-/* Receives an item's bytes into its buffers, and checks them, unless the caller does: DAMAGED where they are wrong. 0 or
- * -errno. */
+/* Receives an item's bytes into its buffers, and checks them, unless the caller does: DAMAGED where they are wrong.
+ * 0 or -errno. */
 static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
 {
 	uint64_t left = result->bytes;

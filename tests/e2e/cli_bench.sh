@@ -85,8 +85,8 @@ check "the cairnd of a killed run has ended" bash -c "! kill -0 $daemon 2>/dev/n
 # Its own directory is made in TMPDIR and goes.
 mkdir tmp
 run 0 env TMPDIR="$T/tmp" "$CAIRN" bench --rounds 1 --quick derive.8192
-prints '^derive\.8192 .* unsure$'
-prints '^unsure: .* quiet run'
+prints '^derive\.8192 .* (unsure|missed)$' # one round is too few to be good; on a busy machine it misses
+grep -q 'missed$' out || prints '^unsure: .* quiet run'
 check "its directory is gone" test -z "$(ls -A tmp)"
 
 # So it does after an interrupt, in the middle of a store being filled.

@@ -159,18 +159,24 @@ void link_buffer_done(struct link_buffer *buffer)
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
+static int64_t deadline_on(const struct link *link, int timeout_ms)
+{
+	int64_t deadline = deadline_of(timeout_ms);
+	return link->until_ms && (deadline < 0 || link->until_ms < deadline) ? link->until_ms : deadline;
+}
+
 int link_send(struct link *link, const struct wire_head *head, const void *body, const int *fds, uint32_t nfds)
 {
 	uint8_t bytes[WIRE_HEAD_BYTES];
 	check(head->nfds == nfds && (!nfds || link->ops->shares));
 	wire_head_encode(head, body, bytes);
 	struct iovec parts[2] = {{bytes, WIRE_HEAD_BYTES}, {(void *)(uintptr_t)body, head->body_bytes}};
-	return link->ops->send(link, parts, head->body_bytes ? 2 : 1, fds, nfds, deadline_of(LINK_FRAME_MS));
+	return link->ops->send(link, parts, head->body_bytes ? 2 : 1, fds, nfds, deadline_on(link, LINK_FRAME_MS));
 }
 
 int link_send_parts(struct link *link, struct iovec *parts, size_t nparts)
 {
-	return link->ops->send(link, parts, nparts, NULL, 0, deadline_of(LINK_FRAME_MS));
+	return link->ops->send(link, parts, nparts, NULL, 0, deadline_on(link, LINK_FRAME_MS));
 }
 
 int link_send_bytes(struct link *link, const void *bytes, size_t length)
@@ -181,7 +187,7 @@ int link_send_bytes(struct link *link, const void *bytes, size_t length)
 
 int link_receive_bytes(struct link *link, void *bytes, size_t length)
 {
-	return link->ops->receive(link, bytes, length, NULL, NULL, deadline_of(LINK_FRAME_MS));
+	return link->ops->receive(link, bytes, length, NULL, NULL, deadline_on(link, LINK_FRAME_MS));
 }
 
 int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
@@ -190,10 +196,10 @@ int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, 
 	uint8_t head[WIRE_HEAD_BYTES];
 	uint32_t nfds = 0;
 	int *fds = link->ops->shares ? ret_fds : NULL;
-	int error = link->ops->wait(link, deadline_of(timeout_ms));
+	int error = link->ops->wait(link, deadline_on(link, timeout_ms));
 	if (error)
 		return error;
-	int64_t deadline = deadline_of(LINK_FRAME_MS);
+	int64_t deadline = deadline_on(link, LINK_FRAME_MS);
 	error = link->ops->receive(link, head, sizeof(head), fds, &nfds, deadline);
 	if (!error && wire_head_decode(head, ret_head))
 		error = -EPROTO;

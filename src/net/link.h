@@ -41,6 +41,7 @@ int link_place_is(const char *text);
 
 struct link {
 	const struct link_ops *ops;
+	int64_t until_ms; /* of link_now_ms: whatever is done on it ends by then; 0: there is no such time */
 };
 
 struct link_listener {

@@ -6,13 +6,14 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
 
-#define REMOTE_GRACE_MS 5000 /* beyond a call's own deadline, before its daemon is given up */
+uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000;
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -22,6 +23,24 @@ static int link_lost(const struct remote *remote, int error)
 		return err_set(CAIRN_E_IO, "%s: what answers there does not speak as this cairn does: upgrade one of them",
 		               remote->place.text);
 	return err_set(CAIRN_E_IO, "the cairnd at %s is gone or does not answer: %s", remote->place.text, strerror(-error));
+}
+
+static int64_t until_of(uint32_t timeout_ms, uint32_t more_ms)
+{
+	return link_now_ms() + (timeout_ms < 1000000000 ? timeout_ms : 1000000000) + more_ms;
+}
+
+/* The time of a request, where its call has none. A match's is that of the answer. */
+static void link_time(struct remote_link *link, uint32_t type, uint32_t timeout_ms)
+{
+	static const uint8_t timed[] = {WIRE_PUT, WIRE_GET, WIRE_LEASE, WIRE_FETCH, WIRE_SAVE};
+	static const uint8_t slow[] = {WIRE_DROP, WIRE_FORGET, WIRE_CLOSE, WIRE_PIN, WIRE_SYNC}; /* they wait for devices */
+	if (link->bounded)
+		return;
+	if (memchr(timed, (int)type, sizeof(timed))) /* 0: its caller wants to wait for ever */
+		link->net->until_ms = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : 0;
+	else
+		link->net->until_ms = until_of(0, memchr(slow, (int)type, sizeof(slow)) ? remote_slow_ms : remote_quick_ms);
 }
 
 static int frame_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms,
@@ -44,13 +63,13 @@ static int frame_send(struct remote_link *link, const struct wire_request *reque
 	                         .body_bytes = (uint32_t)w.used,
 	                         .timeout_ms = timeout_ms,
 	                         .bulk_bytes = bulk_bytes};
+	link_time(link, request->type, timeout_ms);
 	return link_send(link->net, &head, link->send.bytes, fds, nfds);
 }
 
-static int frame_receive(struct remote_link *link, uint32_t timeout_ms, struct remote_reply *reply)
+static int frame_receive(struct remote_link *link, struct remote_reply *reply)
 {
-	int wait = timeout_ms ? (int)(timeout_ms < 1000000000 ? timeout_ms : 1000000000) + REMOTE_GRACE_MS : LINK_FOREVER;
-	int error = link_receive(link->net, wait, &reply->head, &link->body, reply->fds);
+	int error = link_receive(link->net, LINK_FOREVER, &reply->head, &link->body, reply->fds);
 	if (error)
 		return error;
 	reply->body = bytes_reader_of(link->body.bytes, reply->head.body_bytes);
@@ -72,7 +91,7 @@ int remote_call(struct remote *remote, struct remote_link *link, const struct wi
 	if (error == -EMSGSIZE)
 		return err_set(CAIRN_E_SIZE, "a request of more than %u MiB: ask for less at once", WIRE_BODY_MAX >> 20);
 	if (!error)
-		error = frame_receive(link, timeout_ms, ret_reply);
+		error = frame_receive(link, ret_reply);
 	return error == -ENOMEM ? err_set(CAIRN_E_NOMEM, "no memory for a request") : error ? link_lost(remote, error) : 0;
 }
 
@@ -81,9 +100,11 @@ int remote_send(struct remote_link *link, const struct wire_request *request, ui
 	return frame_send(link, request, timeout_ms, bulk_bytes, NULL, 0);
 }
 
-int remote_receive(struct remote *remote, struct remote_link *link, uint32_t timeout_ms, struct remote_reply *ret_reply)
+int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply)
 {
-	int error = frame_receive(link, timeout_ms, ret_reply);
+	if (!link->bounded && link->net->until_ms) /* one frame of many */
+		link->net->until_ms = until_of(0, remote_quick_ms);
+	int error = frame_receive(link, ret_reply);
 	return error ? link_lost(remote, error) : 0;
 }
 
@@ -110,9 +131,18 @@ static int hello(struct remote *remote, struct remote_link *link)
 		return err_set(CAIRN_E_NOMEM, "no memory for a connection");
 	request->type = WIRE_HELLO;
 	memcpy(request->u.hello.program, "libcairn " CAIRN_VERSION, sizeof("libcairn " CAIRN_VERSION));
-	pthread_mutex_lock(&remote->lock); /* one at a time: all shall be of one client */
+	/* One at a time: all shall be of one client. Calls that have a connection do not wait for it. */
+	int64_t left_ms = link->net->until_ms - link_now_ms();
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += left_ms > 0 ? left_ms / 1000 + 1 : 0;
+	if (pthread_mutex_timedlock(&remote->hello_lock, &until)) {
+		mem_free(request);
+		return link_lost(remote, -ETIMEDOUT);
+	}
 	memcpy(request->u.hello.client, remote->client, 16);
-	int error = remote_call(remote, link, request, LINK_FRAME_MS, &reply);
+	int error = remote_call(remote, link, request, 0, &reply);
+	pthread_mutex_lock(&remote->lock);
 	if (!error && reply.head.result < 0)
 		error = (int)reply.head.result;
 	const uint8_t *client = error ? NULL : bytes_take(&reply.body, 16);
@@ -124,11 +154,19 @@ static int hello(struct remote *remote, struct remote_link *link)
 	}
 	link->life = remote->life;
 	pthread_mutex_unlock(&remote->lock);
+	pthread_mutex_unlock(&remote->hello_lock);
 	mem_free(request);
 	return error;
 }
 
-static struct remote_link *link_new(struct remote *remote, int *ret_error)
+/* The time of the call that takes a connection. */
+static void link_bound(struct remote_link *link, uint32_t timeout_ms)
+{
+	link->bounded = timeout_ms != 0;
+	link->net->until_ms = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : 0;
+}
+
+static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, int *ret_error)
 {
 	struct remote_link *link = mem_alloc(sizeof(*link));
 	if (!link || link_buffer_fit(&link->send, 4096) || link_buffer_fit(&link->body, 4096)) {
@@ -136,16 +174,23 @@ static struct remote_link *link_new(struct remote *remote, int *ret_error)
 		mem_free(link);
 		return NULL;
 	}
-	*ret_error = link_connect(&remote->place, LINK_DEAD_MS, &link->net);
-	if (!*ret_error)
+	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, remote_quick_ms);
+	int64_t patience_ms = until - link_now_ms() < LINK_DEAD_MS ? until - link_now_ms() : LINK_DEAD_MS;
+	*ret_error = link_connect(&remote->place, (int)patience_ms, &link->net);
+	if (!*ret_error) {
+		link->bounded = 1;
+		link->net->until_ms = until;
 		*ret_error = hello(remote, link);
-	if (!*ret_error)
+	}
+	if (!*ret_error) {
+		link->bounded = timeout_ms != 0;
 		return link;
+	}
 	link_free(link);
 	return NULL;
 }
 
-struct remote_link *remote_link_take(struct remote *remote, int *ret_error)
+struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms, int *ret_error)
 {
 	*ret_error = 0;
 	for (;;) {
@@ -153,11 +198,13 @@ struct remote_link *remote_link_take(struct remote *remote, int *ret_error)
 		struct list *node = list_pop_front(&remote->idle);
 		pthread_mutex_unlock(&remote->lock);
 		if (!node)
-			return link_new(remote, ret_error);
+			return link_new(remote, timeout_ms, ret_error);
 		struct remote_link *link = LIST_OF(node, struct remote_link, link);
 		/* Nothing is due on an idle one: what can be read is its end. */
-		if (link_is_idle(link->net))
+		if (link_is_idle(link->net)) {
+			link_bound(link, timeout_ms);
 			return link;
+		}
 		link_free(link);
 	}
 }
@@ -178,7 +225,7 @@ int64_t remote_ask(struct remote *remote, const struct wire_request *request, ui
 {
 	struct remote_reply reply;
 	int error;
-	struct remote_link *link = remote_link_take(remote, &error);
+	struct remote_link *link = remote_link_take(remote, timeout_ms, &error);
 	if (!link)
 		return error;
 	error = remote_call(remote, link, request, timeout_ms, &reply);
@@ -230,7 +277,7 @@ int remote_describe(cairn *store, struct cairn_space *space)
 {
 	int error;
 	uint32_t number;
-	struct remote_link *link = remote_link_take(store->remote, &error);
+	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	if (!link)
 		return error;
 	pthread_mutex_lock(&store->remote->lock);
@@ -265,7 +312,7 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 		request->u.stage_bytes = room;
 		int failed = frame_send(link, request, 0, 0, &fd, 1);
 		if (!failed)
-			failed = frame_receive(link, 0, &reply);
+			failed = frame_receive(link, &reply);
 		error = failed ? link_lost(remote, failed) : (int)reply.head.result;
 	}
 	mem_free(request);
@@ -297,9 +344,10 @@ int remote_open(cairn *store, const char *place)
 	}
 	remote->tcp = !remote->place.ops->shares;
 	remote->store = store;
+	pthread_mutex_init(&remote->hello_lock, NULL);
 	pthread_mutex_init(&remote->lock, NULL);
 	list_init(&remote->idle);
-	struct remote_link *link = remote_link_take(remote, &error);
+	struct remote_link *link = remote_link_take(remote, 0, &error);
 	if (!link) {
 		remote_close(remote);
 		return error;
@@ -322,5 +370,6 @@ void remote_close(struct remote *remote)
 	}
 	mem_free(remote->extents);
 	pthread_mutex_destroy(&remote->lock);
+	pthread_mutex_destroy(&remote->hello_lock);
 	mem_free(remote);
 }

@@ -66,6 +66,7 @@ struct remote_link {
 	struct link *net;
 	uint64_t life;  /* of the daemon, as the client counts them */
 	uint64_t next_id;
+	int bounded;    /* net's time is that of the call that has it; else of each request */
 	struct link_buffer send, body;
 	uint8_t *stage; /* shared with the daemon; NULL: none yet */
 	uint64_t stage_bytes;
@@ -85,6 +86,7 @@ struct remote {
 	cairn *store;
 	struct link_place place;
 	int tcp; /* another server: no memory is shared, payload travels */
+	pthread_mutex_t hello_lock; /* one at a time says who we are; before `lock` */
 	pthread_mutex_t lock;
 	struct list idle;
 	uint8_t client[16];
@@ -101,18 +103,22 @@ struct remote_reply {
 	int fds[WIRE_FDS_MAX];
 };
 
-/* A connection, idle or new; NULL with the error text. Given back by remote_link_drop: `broken` ones are closed. */
-struct remote_link *remote_link_take(struct remote *remote, int *ret_error);
+/* How long a daemon that does not answer is waited for: beyond a call's own deadline; for calls that can have none and
+ * are answered at once; for those that wait for devices. Tests shorten them. */
+extern uint32_t remote_grace_ms, remote_quick_ms, remote_slow_ms;
+
+/* A connection, idle or new; NULL with the error text. Given back by remote_link_drop: `broken` ones are closed.
+ * timeout_ms, where it is not 0: all that is done over it, until it is given back, ends by then (and the grace). */
+struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms, int *ret_error);
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken);
 /* Sends and waits for the reply's first frame. 0, or an error of the connection: its text is set; give it back
  * broken. */
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
                 uint32_t timeout_ms, struct remote_reply *ret_reply);
 /* The two halves of a call: bulk_bytes follow the request, sent by the caller. remote_send: 0 or -errno.
- * remote_receive, timeout 0, is also how the frames behind one that said WIRE_MORE come. */
+ * remote_receive is also how the frames behind one that said WIRE_MORE come. */
 int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes);
-int remote_receive(struct remote *remote, struct remote_link *link, uint32_t timeout_ms,
-                   struct remote_reply *ret_reply);
+int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
 /* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the
  * reply's own result is returned, with its text set where it is an error. */
 int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,

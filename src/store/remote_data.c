@@ -25,7 +25,15 @@ struct data_work {
 	uint32_t index[WIRE_ITEMS_MAX]; /* of the caller's item */
 	int32_t refused[WIRE_ITEMS_MAX]; /* put: why the item can not be sent; it goes as one of no bytes */
 	int broken;
+	int64_t begun_ms;
 };
+
+/* Of a call's time, one deadline for all that it asks. */
+static uint32_t time_left(const struct data_work *work, uint32_t timeout_ms)
+{
+	int64_t gone = link_now_ms() - work->begun_ms;
+	return !timeout_ms ? 0 : gone < timeout_ms ? timeout_ms - (uint32_t)gone : 1;
+}
 
 static struct data_work *work_begin(cairn *store, struct cairn_space *space, uint32_t type,
                                     const struct cairn_call *call, int *ret_error)
@@ -36,7 +44,8 @@ static struct data_work *work_begin(cairn *store, struct cairn_space *space, uin
 		return NULL;
 	}
 	work->remote = store->remote;
-	work->link = remote_link_take(store->remote, ret_error);
+	work->begun_ms = link_now_ms();
+	work->link = remote_link_take(store->remote, call->timeout_ms, ret_error);
 	if (work->link) {
 		work->request.type = type;
 		work->request.u.batch.durability = call->durability;
@@ -211,7 +220,7 @@ static int batch_take(struct data_work *work)
 
 static int batch_send(struct data_work *work, uint32_t timeout_ms)
 {
-	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	int error = remote_call(work->remote, work->link, &work->request, time_left(work, timeout_ms), &work->reply);
 	if (!error)
 		return batch_take(work);
 	work->broken = 1;
@@ -325,7 +334,7 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 		batch->items[i].offset = bytes;
 		bytes += batch->items[i].length;
 	}
-	int error = remote_send(work->link, &work->request, timeout_ms, bytes + 8 * batch->nitems);
+	int error = remote_send(work->link, &work->request, time_left(work, timeout_ms), bytes + 8 * batch->nitems);
 	for (uint32_t i = 0; i < batch->nitems && !error; i++) {
 		if (work->refused[i])
 			checks[i] = digest_xxh3(NULL, 0, 0);
@@ -338,7 +347,7 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 		work->broken = 1;
 		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
 	}
-	error = remote_receive(work->remote, work->link, timeout_ms, &work->reply);
+	error = remote_receive(work->remote, work->link, &work->reply);
 	return error ? (work->broken = 1, error) : batch_take(work);
 }
 
@@ -715,7 +724,7 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 static void number_return(cairn *store, uint32_t type, uint64_t number)
 {
 	int error;
-	struct remote_link *link = remote_link_take(store->remote, &error);
+	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	if (!link)
 		return; /* the daemon is gone, and with it what it held for us */
 	remote_link_drop(store->remote, link, numbers_return(link, type, &number, 1) != 0);

@@ -57,7 +57,7 @@ static int64_t ask_in_space(cairn *store, struct cairn_space *space, struct wire
 {
 	struct remote_reply reply;
 	int error;
-	struct remote_link *link = remote_link_take(store->remote, &error);
+	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	if (!link)
 		return error;
 	error = remote_space_number(store->remote, link, space, number);
@@ -175,7 +175,7 @@ static int save_travel(struct remote *remote, struct remote_link *link, struct w
 	if (!error)
 		error = link_send_bytes(link->net, bulk->bytes, bulk_bytes);
 	return error ? err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", remote->place.text, strerror(-error))
-	             : remote_receive(remote, link, timeout_ms, reply);
+	             : remote_receive(remote, link, reply);
 }
 
 int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save *save)
@@ -194,7 +194,7 @@ int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save
 	               save->state_bytes > WIRE_STATE_MAX || (save->nchains && !save->chains)))
 		error = err_set(CAIRN_E_SIZE, "save: at most %u chains, %u tails and %u bytes of state", WIRE_CHAINS_MAX,
 		                WIRE_TAILS_MAX, WIRE_STATE_MAX);
-	struct remote_link *link = error ? NULL : remote_link_take(store->remote, &error);
+	struct remote_link *link = error ? NULL : remote_link_take(store->remote, save->timeout_ms, &error);
 	if (link) {
 		to->nchains = save->nchains;
 		for (uint32_t i = 0; i < save->nchains; i++)
@@ -295,7 +295,7 @@ static long ask_list(cairn *store, struct wire_request *request, int (*each)(voi
 	struct remote_reply reply;
 	int error, stop = 0;
 	long calls = 0;
-	struct remote_link *link = request ? remote_link_take(store->remote, &error) : NULL;
+	struct remote_link *link = request ? remote_link_take(store->remote, 0, &error) : NULL;
 	if (!link) {
 		mem_free(request);
 		return request ? error : CAIRN_E_NOMEM;
@@ -308,7 +308,7 @@ static long ask_list(cairn *store, struct wire_request *request, int (*each)(voi
 		}
 		if (!(reply.head.flags & WIRE_MORE))
 			break;
-		error = remote_receive(store->remote, link, 0, &reply);
+		error = remote_receive(store->remote, link, &reply);
 	}
 	remote_link_drop(store->remote, link, error != 0);
 	mem_free(request);

@@ -424,7 +424,7 @@ static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **st
 	struct link_buffer body = {0};
 	uint8_t payload[1000 + 8];
 	int error, fds[WIRE_FDS_MAX];
-	struct remote_link *link = remote_link_take(store->remote, &error);
+	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	assert_non_null(link);
 	request->type = WIRE_PUT;
 	assert_int_equal(remote_space_number(store->remote, link, space, &request->u.batch.space), 0);
@@ -694,7 +694,7 @@ static void test_remote__takes_no_place_nor_number_that_is_not_the_clients(void 
 	int error;
 	struct remote_reply reply;
 	struct wire_request *request = calloc(1, sizeof *request);
-	struct remote_link *link = remote_link_take(store->remote, &error);
+	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	assert_non_null(link);
 	assert_int_equal(remote_stage_fit(store->remote, link, 1000), 0);
 	static const uint64_t wrong[][2] = {{4u << 20, 1}, {UINT64_MAX, 2}, {0, (4u << 20) + 1}, {(4u << 20) - 10, 11}};
@@ -725,7 +725,7 @@ static void test_remote__takes_no_place_nor_number_that_is_not_the_clients(void 
 	bytes_set32(number, 1);
 	bytes_set64(number + 4, first);
 	struct wire_head head = {.version = WIRE_VERSION, .type = WIRE_RELEASE, .body_bytes = sizeof number};
-	link = remote_link_take(store->remote, &error);
+	link = remote_link_take(store->remote, 0, &error);
 	assert_int_equal(link_send(link->net, &head, number, NULL, 0), 0);
 	remote_link_drop(store->remote, link, 0);
 	assert_int_equal(stat_of(store).leased_bytes, LENGTH);

@@ -24,7 +24,11 @@ int serving_start(struct serving *serving, cairn *own, const char *socket, int t
 /* Ends all connections; the store stays open. */
 void serving_stop(struct serving *serving);
 
-enum { SERVED_NOT = 0, SERVED_UNIX, SERVED_TCP };
+enum {
+	SERVED_NOT = 0,
+	SERVED_UNIX,
+	SERVED_TCP
+};
 int served_kind(void); /* what CAIRN_TEST_PLACE says */
 
 /* Puts a store behind a cairnd, where tests are to run over one; else *ret_store is `own`. `options` are the client's.

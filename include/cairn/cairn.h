@@ -57,7 +57,7 @@ enum {
 	CAIRN_E_NOTSTORE = -124, /* EMEDIUMTYPE: not a cairn directory, and not empty */
 	CAIRN_E_VERSION = -93,   /* EPROTONOSUPPORT: written by a newer cairn; upgrade */
 	CAIRN_E_CORRUPT = -117,  /* EUCLEAN: the store's identity is damaged; run `cairn fsck` */
-	CAIRN_E_QUOTA = -122,    /* EDQUOT: the tenant's quota (pins, sessions) is used up */
+	CAIRN_E_QUOTA = -122,    /* EDQUOT: the tenant's quota (memory, flash, pins) is used up */
 	CAIRN_E_UNKNOWN = -61,   /* ENODATA: the weights digest of the space is unknown: everything misses */
 };
 
@@ -96,6 +96,18 @@ struct cairn_flash {
 	uint64_t budget_bytes; /* most bytes on that path; 0: half of what the file system has free when it is made */
 };
 
+/* What one tenant may have of the store, and what others may not take from it. Sizes of 0: no quota, nothing reserved.
+ * A quota holds always: over it the tenant's own parts go, never another's. What is reserved is not evicted for others:
+ * memory in whole extents (a quarter of memory_bytes, at most 1 GiB), flash in whole segments, the dead bytes in a
+ * tenant's segments being its own. What nobody has reserved goes by worth, as without limits. */
+struct cairn_tenant_limits {
+	const char *tenant; /* NULL: each one that has no entry of its own */
+	uint64_t memory_quota_bytes, memory_reserved_bytes;
+	uint64_t flash_quota_bytes, flash_reserved_bytes; /* a quota of flash is at least two segments a device */
+	uint32_t share; /* weight in each device's bandwidth while others want it too; 0: 100, at most 10,000 */
+};
+#define CAIRN_TENANTS_MAX 64 /* of one store, at a time */
+
 enum {
 	CAIRN_OPEN_CREATE = 1u << 0,   /* make the store when the directory is missing or empty */
 	CAIRN_OPEN_READONLY = 1u << 1, /* write nothing, not even recovery's repairs */
@@ -128,6 +140,8 @@ struct cairn_options {
 	 * when they leave memory, by whole chains and as far as the budget lasts (docs/POLICY.md); durable puts and saved
 	 * sessions always go. */
 	uint64_t flash_write_bytes_day;
+	const struct cairn_tenant_limits *tenants; /* NULL: no limits; cairn_limits changes them */
+	uint32_t ntenants;            /* at most 64 */
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
@@ -144,6 +158,10 @@ CAIRN_API int cairn_open(const char *place, const struct cairn_options *options,
 /* Flushes, writes a checkpoint and releases everything. All leases, matches, queues and sessions must be gone before.
  * Returns 0, or the first error met (the store is closed all the same; what was acknowledged as durable is). */
 CAIRN_API int cairn_close(cairn *store);
+/* Limits from now on, in place of all that were given before. What a tenant has in memory over a new quota is evicted
+ * before the call returns; in flash, as it writes. Errors: INVAL (twice the same tenant, a reserve over its quota,
+ * reserves that together are more than the tier has); over a cairnd: ACCESS (they are its configuration). */
+CAIRN_API int cairn_limits(cairn *store, const struct cairn_tenant_limits *tenants, size_t ntenants);
 /* Flushes what was put with durability none; with a write budget, what of it has gone down to flash so far. Errors: IO,
  * FULL, RDONLY. */
 CAIRN_API int cairn_sync(cairn *store);
@@ -631,6 +649,25 @@ struct cairn_stat {
 	uint64_t flash_refused_parts, flash_refused_bytes; /* left memory without a write: over the write budget */
 };
 CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat);
+
+struct cairn_tenant_stat {
+	size_t size;
+	const char *tenant;          /* valid during the callback; "" where it is not known (nothing described yet) */
+	uint64_t memory_bytes;       /* of its parts, as its quota counts them */
+	uint64_t flash_bytes;        /* of its segments, dead bytes included: what its quota counts */
+	uint64_t flash_live_bytes, flash_parts;
+	uint64_t leased_bytes;
+	uint64_t memory_quota_bytes, memory_reserved_bytes, flash_quota_bytes, flash_reserved_bytes; /* 0: none */
+	uint32_t share;
+	uint32_t reserved;
+	uint64_t hits[CAIRN_TIERS], hit_bytes[CAIRN_TIERS], misses;
+	uint64_t written_parts, written_bytes;     /* taken in */
+	uint64_t evicted_parts[CAIRN_TIERS], evicted_bytes[CAIRN_TIERS];
+	uint64_t quota_refused;      /* parts that found no room within the quota */
+};
+/* Calls back for each tenant that has described a space, until it returns non-zero. Returns the number of calls. */
+CAIRN_API long cairn_list_tenants(cairn *store, int (*each)(void *arg, const struct cairn_tenant_stat *stat),
+                                  void *arg);
 
 enum cairn_event_kind {
 	CAIRN_EVENT_STORED = 1,  /* visible in `tier` */

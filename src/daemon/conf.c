@@ -12,7 +12,8 @@
 #include "base/mem.h"
 #include "net/link.h"
 
-enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_WORD, CONF_PLACES, CONF_DEVICES };
+enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_WORD, CONF_PLACES, CONF_DEVICES,
+                 CONF_LIMITS };
 
 struct conf_text {
 	struct conf_text *next;
@@ -39,6 +40,7 @@ static const struct conf_key {
 	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600", 1},
 	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
 	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
+	{"tenants", CONF_LIMITS, 0, "names of tenants (\"*\": all others), each with its limits", 1},
 };
 /* The words of keys of type CONF_WORD, by their numbers from 1 on. */
 static const char *const conf_words_log[] = {"text", "json", NULL};
@@ -174,6 +176,8 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 		return place_add(conf, value);
 	case CONF_DEVICES:
 		return device_add(conf, value);
+	case CONF_LIMITS:
+		break; /* in a file alone */
 	}
 	return -1;
 }
@@ -245,8 +249,84 @@ static int read_device(struct conf_reader *reader, const struct conf_key *key, c
 	return 0;
 }
 
+static const struct limit_key {
+	const char *name, *expected;
+	size_t offset; /* in struct cairn_tenant_limits */
+} limit_keys[] = {
+	{"memory", "a size as 16GiB", offsetof(struct cairn_tenant_limits, memory_quota_bytes)},
+	{"memory_reserved", "a size as 4GiB", offsetof(struct cairn_tenant_limits, memory_reserved_bytes)},
+	{"flash", "a size as 1TiB", offsetof(struct cairn_tenant_limits, flash_quota_bytes)},
+	{"flash_reserved", "a size as 200GiB", offsetof(struct cairn_tenant_limits, flash_reserved_bytes)},
+	{"share", "a weight from 1 to 10000", offsetof(struct cairn_tenant_limits, share)},
+};
+enum { LIMIT_KEYS = sizeof(limit_keys) / sizeof(limit_keys[0]), LIMIT_SHARE = LIMIT_KEYS - 1 };
+
+/* One limit of a tenant. */
+static int read_limit(const struct conf_reader *reader, struct cairn_tenant_limits *limits, const yaml_node_t *name,
+                      const yaml_node_t *value, uint32_t *seen)
+{
+	const char *word = text_of(name), *text = text_of(value);
+	char what[200];
+	int i = 0;
+	while (i < LIMIT_KEYS && (!word || strcmp(word, limit_keys[i].name)))
+		i++;
+	snprintf(what, sizeof(what), "%.60s of tenant %.80s", word ? word : "a limit", limits->tenant);
+	if (i == LIMIT_KEYS)
+		return fault(reader, name, what, "one of memory, memory_reserved, flash, flash_reserved, share");
+	if (*seen >> i & 1)
+		return fault(reader, name, what, "each limit once");
+	*seen |= 1u << i;
+	void *to = (char *)limits + limit_keys[i].offset;
+	if (!text || (i == LIMIT_SHARE ? number_of(text, 10, 1, 10000, to) : size_of(text, to)))
+		return fault(reader, value, what, limit_keys[i].expected);
+	return 0;
+}
+
+static int read_tenant(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *name,
+                       const yaml_node_t *node)
+{
+	struct conf *conf = reader->conf;
+	const char *word = text_of(name);
+	char what[160];
+	uint32_t seen = 0;
+	if (!word || !word[0] || strlen(word) > 255 || conf->ntenants == CONF_TENANTS)
+		return fault(reader, name, "a tenant", "a name of 1 to 255 bytes, of at most 64 tenants");
+	snprintf(what, sizeof(what), "tenant %.80s", word);
+	for (uint32_t i = 0; i < conf->ntenants; i++)
+		if (!strcmp(conf->tenants[i].tenant, word))
+			return fault(reader, name, what, "each tenant once");
+	struct cairn_tenant_limits *limits = &conf->tenants[conf->ntenants];
+	*limits = (struct cairn_tenant_limits){.tenant = text_keep(conf, word)};
+	if (!limits->tenant || node->type != YAML_MAPPING_NODE)
+		return fault(reader, node, what, key->expected);
+	for (yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top; pair++)
+		if (read_limit(reader, limits, yaml_document_get_node(&reader->document, pair->key),
+		               yaml_document_get_node(&reader->document, pair->value), &seen))
+			return -1;
+	if ((limits->memory_quota_bytes && limits->memory_reserved_bytes > limits->memory_quota_bytes) ||
+	    (limits->flash_quota_bytes && limits->flash_reserved_bytes > limits->flash_quota_bytes))
+		return fault(reader, name, what, "at most so much reserved as its quota allows");
+	if (!strcmp(word, "*") && (limits->memory_reserved_bytes || limits->flash_reserved_bytes))
+		return fault(reader, name, what, "a name, where something is reserved");
+	conf->ntenants++;
+	return 0;
+}
+
+static int read_tenants(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *node)
+{
+	int error = 0;
+	if (node->type != YAML_MAPPING_NODE)
+		return fault(reader, node, key->name, key->expected);
+	for (yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top && !error; pair++)
+		error = read_tenant(reader, key, yaml_document_get_node(&reader->document, pair->key),
+		                    yaml_document_get_node(&reader->document, pair->value));
+	return error;
+}
+
 static int read_value(struct conf_reader *reader, const struct conf_key *key, const yaml_node_t *node)
 {
+	if (key->type == CONF_LIMITS)
+		return read_tenants(reader, key, node);
 	if (key->type != CONF_PLACES && key->type != CONF_DEVICES)
 		return read_scalar(reader, key, node);
 	if (node->type == YAML_SCALAR_NODE)
@@ -315,6 +395,32 @@ int conf_read(const char *file, struct conf *conf, char ret_fault[CONF_FAULT_BYT
 	return error;
 }
 
+uint32_t conf_tenants(const struct conf *conf, struct cairn_tenant_limits ret_limits[CONF_TENANTS])
+{
+	memcpy(ret_limits, conf->tenants, conf->ntenants * sizeof(*ret_limits));
+	for (uint32_t i = 0; i < conf->ntenants; i++)
+		if (!strcmp(ret_limits[i].tenant, "*"))
+			ret_limits[i].tenant = NULL;
+	return conf->ntenants;
+}
+
+static void print_tenants(const struct conf *conf, FILE *to)
+{
+	if (conf->ntenants)
+		fprintf(to, "tenants:\n");
+	for (uint32_t i = 0; i < conf->ntenants; i++) {
+		const struct cairn_tenant_limits *limits = &conf->tenants[i];
+		fprintf(to, "  \"%s\": {share: %u", limits->tenant, limits->share ? limits->share : 100);
+		for (int k = 0; k < LIMIT_SHARE; k++) {
+			uint64_t bytes;
+			memcpy(&bytes, (const char *)limits + limit_keys[k].offset, sizeof(bytes));
+			if (bytes)
+				fprintf(to, ", %s: %llu", limit_keys[k].name, (unsigned long long)bytes);
+		}
+		fprintf(to, "}\n");
+	}
+}
+
 void conf_print(const struct conf *conf, FILE *to)
 {
 	fprintf(to, "dir: \"%s\"\nlisten:\n", conf->dir);
@@ -339,6 +445,7 @@ void conf_print(const struct conf *conf, FILE *to)
 	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
 	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
 	fprintf(to, "log: %s\nlog_level: %s\n", conf_words_log[conf->log - 1], conf_words_level[conf->log_level - 1]);
+	print_tenants(conf, to);
 }
 
 /* ---- whole ones -------------------------------------------------------------------------------------------------- */
@@ -396,6 +503,20 @@ static int devices_differ(const struct conf *a, const struct conf *b)
 	return 0;
 }
 
+static int limits_differ(const struct conf *a, const struct conf *b)
+{
+	if (a->ntenants != b->ntenants)
+		return 1;
+	for (uint32_t i = 0; i < a->ntenants; i++) {
+		struct cairn_tenant_limits x = a->tenants[i], y = b->tenants[i];
+		int names = strcmp(x.tenant, y.tenant) != 0;
+		x.tenant = y.tenant = NULL;
+		if (names || memcmp(&x, &y, sizeof(x)) != 0)
+			return 1;
+	}
+	return 0;
+}
+
 static int key_differs(const struct conf_key *key, const struct conf *a, const struct conf *b)
 {
 	const void *x = (const char *)a + key->offset, *y = (const char *)b + key->offset;
@@ -409,6 +530,8 @@ static int key_differs(const struct conf_key *key, const struct conf *a, const s
 		return places_differ(a, b);
 	case CONF_DEVICES:
 		return devices_differ(a, b);
+	case CONF_LIMITS:
+		return limits_differ(a, b);
 	default:
 		return memcmp(x, y, sizeof(uint32_t)) != 0;
 	}

@@ -12,7 +12,7 @@
 
 #include "cairn/cairn.h"
 
-enum { CONF_LISTEN = 8, CONF_FLASH = 16, CONF_FAULT_BYTES = 768 };
+enum { CONF_LISTEN = 8, CONF_FLASH = 16, CONF_FAULT_BYTES = 768, CONF_TENANTS = CAIRN_TENANTS_MAX };
 
 struct conf_text;
 
@@ -30,6 +30,8 @@ struct conf {
 	uint32_t io_threads;
 	uint32_t pin_share_percent;
 	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
+	struct cairn_tenant_limits tenants[CONF_TENANTS];
+	uint32_t ntenants;
 	uint32_t log;                   /* 1: text, 2: json; 0: text */
 	uint32_t log_level;             /* enum log_level + 1; 0: info */
 	struct conf_text *texts;        /* all strings above */
@@ -47,6 +49,8 @@ const char *conf_local_place(const struct conf *conf);
 /* Calls back for each key in which two complete ones differ; `live`: it takes effect without a restart. */
 void conf_compare(const struct conf *a, const struct conf *b, void (*differs)(void *arg, const char *key, int live),
                   void *arg);
+/* The limits as cairn_options and cairn_limits take them: no name where the file says "*". Returns their number. */
+uint32_t conf_tenants(const struct conf *conf, struct cairn_tenant_limits ret_limits[CONF_TENANTS]);
 /* The configuration in force, as a file that conf_read reads. */
 void conf_print(const struct conf *conf, FILE *to);
 

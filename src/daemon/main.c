@@ -160,7 +160,13 @@ static void reload(struct server *server)
 {
 	struct conf conf;
 	char fault[CONF_FAULT_BYTES];
-	if (conf_load(server->words, &conf, fault)) {
+	struct cairn_tenant_limits tenants[CONF_TENANTS];
+	int error = conf_load(server->words, &conf, fault);
+	if (!error && cairn_limits(server->daemon.store, tenants, conf_tenants(&conf, tenants))) {
+		snprintf(fault, sizeof(fault), "%.700s", cairn_error_text());
+		error = -1;
+	}
+	if (error) {
 		LOG(LOG_ERROR, "the configuration was not taken: nothing has changed", LOG_TEXT("why", fault));
 		conf_done(&conf);
 		return;
@@ -240,6 +246,7 @@ static int server_open(struct server *server)
 {
 	const struct conf *conf = &server->start;
 	struct daemon *daemon = &server->daemon;
+	struct cairn_tenant_limits tenants[CONF_TENANTS];
 	char fault[CONF_FAULT_BYTES];
 	struct cairn_options open = {.size = sizeof(open),
 	                             .flags = CAIRN_OPEN_CREATE,
@@ -251,7 +258,9 @@ static int server_open(struct server *server)
 	                             .free_floor_bytes = conf->free_floor_bytes,
 	                             .segment_bytes = conf->segment_bytes,
 	                             .io_threads = conf->io_threads,
-	                             .pin_share_percent = conf->pin_share_percent};
+	                             .pin_share_percent = conf->pin_share_percent,
+	                             .tenants = tenants,
+	                             .ntenants = conf_tenants(conf, tenants)};
 	if (store_open_own(conf->dir, &open, &daemon->store)) {
 		fprintf(stderr, "cairnd: %s\n", cairn_error_text());
 		return -1;

@@ -608,6 +608,18 @@ static int list_part(void *arg, const struct cairn_part_info *info)
 	return 0;
 }
 
+static int list_tenant(void *arg, const struct cairn_tenant_stat *stat)
+{
+	struct list_work *work = arg;
+	struct cairn_tenant_stat plain = *stat;
+	plain.tenant = NULL;
+	if (list_fit(work, sizeof(plain) + 4 + WIRE_TEXT_MAX + 2))
+		return 1;
+	wire_add_struct(&work->conn->reply, &plain, sizeof(plain));
+	wire_add_text(&work->conn->reply, stat->tenant);
+	return 0;
+}
+
 static int serve_list(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	struct list_work work = {conn, head, 0};
@@ -620,6 +632,8 @@ static int serve_list(struct conn *conn, const struct wire_head *head, const str
 		n = cairn_session_list(store, list->tenant[0] ? list->tenant : NULL, list_session, &work);
 	else if (request->type == WIRE_SPACES)
 		n = cairn_list_spaces(store, list_space, &work);
+	else if (request->type == WIRE_TENANTS)
+		n = cairn_list_tenants(store, list_tenant, &work);
 	else
 		n = cairn_list_parts(store, list->has_space ? &list->space : NULL, list_part, &work);
 	if (work.error)
@@ -744,6 +758,7 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 	case WIRE_SESSIONS:
 	case WIRE_SPACES:
 	case WIRE_PARTS:
+	case WIRE_TENANTS:
 		return serve_list(conn, head, request);
 	case WIRE_EXPLAIN:
 		return serve_explain(conn, head, request);

@@ -411,6 +411,7 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 		bytes_add(w, request->u.space.bytes, 32);
 		break;
 	case WIRE_SPACES:
+	case WIRE_TENANTS:
 	case WIRE_STAT:
 	case WIRE_SYNC:
 		break;
@@ -500,6 +501,7 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 		take_bytes(r, request->u.space.bytes, 32);
 		break;
 	case WIRE_SPACES:
+	case WIRE_TENANTS:
 	case WIRE_STAT:
 	case WIRE_SYNC:
 		break;

@@ -52,7 +52,8 @@ enum wire_type {
 	WIRE_FETCH = 25, /* a batch whose bytes come as the reply's bulk */
 	WIRE_MATCH_JOIN = 26,
 	WIRE_MATCH_AGREE = 27,
-	WIRE_TYPES = 28,
+	WIRE_TENANTS = 28,
+	WIRE_TYPES = 29,
 };
 
 enum {

@@ -14,7 +14,7 @@
 #include "fmt/gone.h"
 #include "store/store.h"
 
-/* ---- spaces and tenants ------------------------------------------------------------------------------------------ */
+/* ---- spaces ------------------------------------------------------------------------------------------------------ */
 
 struct cairn_space *store_space_by_id(cairn *store, const uint8_t id[32], int create)
 {
@@ -45,17 +45,6 @@ static struct cairn_space *space_of(cairn *store, const struct catalog_entry *e)
 {
 	check(e->space >= 1 && e->space <= store->nspaces);
 	return store->spaces[e->space - 1];
-}
-
-int store_tenant(cairn *store, const uint8_t digest[32])
-{
-	for (uint32_t i = 0; i < store->ntenants; i++)
-		if (!memcmp(store->tenants[i].digest, digest, 32))
-			return (int)i;
-	if (store->ntenants == MEMORY_TENANTS_MAX)
-		return err_set(CAIRN_E_BUSY, "%u tenants have memory already: that is the limit", MEMORY_TENANTS_MAX);
-	memcpy(store->tenants[store->ntenants].digest, digest, 32);
-	return (int)store->ntenants++;
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -111,6 +100,9 @@ static void account_add(cairn *store, const struct catalog_entry *e)
 	device->live_parts++;
 	device->live_bytes += e->length;
 	device->use_sum += use;
+	struct cairn_space *space = space_of(store, e);
+	space->flash_parts++;
+	space->flash_bytes += e->length;
 	if (e->flags & CATALOG_KEPT) {
 		account->kept_bytes += e->length;
 		device->kept_bytes += e->length;
@@ -129,6 +121,9 @@ static void account_sub(cairn *store, const struct catalog_entry *e)
 	account->use_sum = !account->live_parts ? 0 : account->use_sum > use ? account->use_sum - use : 0;
 	device->live_parts--;
 	device->live_bytes -= e->length;
+	struct cairn_space *space = space_of(store, e);
+	space->flash_parts--;
+	space->flash_bytes -= e->length;
 	device->use_sum = !device->live_parts ? 0 : device->use_sum > use ? device->use_sum - use : 0;
 	if (!account->live_parts)
 		device->used_segments--;
@@ -246,6 +241,9 @@ static void flash_forget(cairn *store, struct catalog_entry *e, uint32_t reason)
 	if (reason == CAIRN_WHY_EVICTED || reason == CAIRN_WHY_ORPHAN) {
 		stat->evicted_parts++;
 		stat->evicted_bytes += e->length;
+		struct cairn_tenant_stat *own = &store->tenants[space_of(store, e)->tenant].stat;
+		own->evicted_parts[CAIRN_TIER_FLASH]++;
+		own->evicted_bytes[CAIRN_TIER_FLASH] += e->length;
 	}
 	if (reason == CAIRN_WHY_DAMAGED)
 		stat->damaged_parts++;
@@ -307,6 +305,9 @@ static void slot_detach(cairn *store, struct catalog_entry *e, uint32_t reason)
 		if (reason == CAIRN_WHY_EVICTED) {
 			store->stat.tier[CAIRN_TIER_MEMORY].evicted_parts++;
 			store->stat.tier[CAIRN_TIER_MEMORY].evicted_bytes += e->length;
+			struct cairn_tenant_stat *own = &store->tenants[s->tenant].stat;
+			own->evicted_parts[CAIRN_TIER_MEMORY]++;
+			own->evicted_bytes[CAIRN_TIER_MEMORY] += e->length;
 		}
 	}
 	e->slot = 0;
@@ -408,8 +409,14 @@ uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_
 		if (slot)
 			return slot;
 		down_ahead(store, tenant, 1);
-		uint32_t victim = memory_victim(store->memory, tenant);
+		/* What is reserved for it comes from others; else its own go first, and over its quota nobody else's. */
+		int over = memory_over(store->memory, tenant, length);
+		uint32_t victim = !over && memory_owed(store->memory, tenant)
+		                      ? memory_victim_elsewhere(store->memory, tenant)
+		                      : 0;
 		if (!victim)
+			victim = memory_victim(store->memory, tenant);
+		if (!victim && !over)
 			victim = memory_victim_elsewhere(store->memory, tenant);
 		if (!victim || (older_than && (int32_t)(memory_slot(store->memory, victim)->used - *older_than) >= 0))
 			return 0;
@@ -423,11 +430,13 @@ uint32_t slot_take(cairn *store, uint32_t tenant, uint32_t length, const uint32_
 	}
 }
 
-/* The catalog is full: the first old part of flash, or of memory, that nobody needs goes. */
-static int catalog_make_room(cairn *store)
+/* The catalog is full: the first old part of flash, or of memory, that nobody needs goes. What is reserved for others
+ * is passed by. */
+static int catalog_make_room(cairn *store, uint32_t space)
 {
-	uint32_t entry = store->sweep_at, oldest = 0, oldest_age = 0;
-	for (int looked = 0; looked < 256; looked++) {
+	enum { LOOKED = 256, PASSED = 16384 };
+	uint32_t entry = store->sweep_at, oldest = 0, oldest_age = 0, tenant = store->spaces[space - 1]->tenant;
+	for (int looked = 0, passed = 0; looked < LOOKED && passed < PASSED; looked++) {
 		entry = catalog_next(store->catalog, entry);
 		if (!entry)
 			entry = catalog_next(store->catalog, 0);
@@ -435,6 +444,11 @@ static int catalog_make_room(cairn *store)
 			return 0;
 		store->sweep_at = entry;
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
+		if (tenant_entry_guarded(store, e, tenant)) {
+			looked--;
+			passed++;
+			continue;
+		}
 		if ((e->flags & (CATALOG_GHOST | CATALOG_KEPT | CATALOG_MANIFEST)) || e->holds ||
 		    (e->slot && memory_slot(store->memory, e->slot)->refs))
 			continue;
@@ -455,7 +469,7 @@ uint32_t entry_insert(cairn *store, uint32_t space, const uint8_t prefix[16], ui
 		uint32_t entry = catalog_insert(store->catalog, space, prefix, part);
 		if (entry)
 			return entry;
-		if (!catalog_make_room(store))
+		if (!catalog_make_room(store, space))
 			return 0;
 	}
 	return 0;
@@ -523,7 +537,7 @@ int entry_sweep(cairn *store)
 
 void entry_verify(cairn *store)
 {
-	uint64_t live_bytes[STORE_DEVICES] = {0}, live_parts[STORE_DEVICES] = {0};
+	uint64_t live_bytes[STORE_DEVICES] = {0}, live_parts[STORE_DEVICES] = {0}, in_spaces = 0, in_devices = 0;
 	catalog_verify(store->catalog);
 	memory_check(store->memory);
 	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
@@ -547,5 +561,9 @@ void entry_verify(cairn *store)
 		for (uint32_t s = 0; device->accounts && s < device->nsegments; s++)
 			bytes += device->accounts[s].live_bytes;
 		check(bytes == device->live_bytes);
+		in_devices += bytes;
 	}
+	for (uint32_t i = 0; i < store->nspaces; i++)
+		in_spaces += store->spaces[i]->flash_bytes;
+	check(in_spaces == in_devices);
 }

@@ -264,10 +264,12 @@ static int copy_out(const cairn *store, struct cairn_item *item, uint32_t slot)
 	                       memory_slot(store->memory, slot)->raw_check);
 }
 
-static void count_hit(cairn *store, uint32_t tier, uint64_t bytes)
+static void count_hit(cairn *store, uint32_t tenant, uint32_t tier, uint64_t bytes)
 {
 	store->stat.tier[tier].hits++;
 	store->stat.tier[tier].hit_bytes += bytes;
+	store->tenants[tenant].stat.hits[tier]++;
+	store->tenants[tenant].stat.hit_bytes[tier] += bytes;
 	entry_tick(store, bytes);
 }
 
@@ -306,7 +308,7 @@ static void get_finish(struct get_work *work, size_t i)
 		if (good) {
 			item->status = CAIRN_OK;
 			item->ret_tier = work->tier[i];
-			count_hit(store, work->tier[i], item->ret_bytes);
+			count_hit(store, work->space->tenant, work->tier[i], item->ret_bytes);
 			if (s->entry)
 				slot_recent(store, slot);
 			slot_release(store, slot);
@@ -359,11 +361,11 @@ static void get_batch(struct get_work *work)
 			if (item->ret_bytes > memory_part_max(store->memory))
 				item->status = err_set(CAIRN_E_SIZE, "get: a part of %llu bytes does not fit the memory tier: raise "
 				                       "memory_bytes", (unsigned long long)item->ret_bytes);
-			else if (!store_wait(store, patience))
+			else if (!tenant_never(store, work->space->tenant, item->ret_bytes) && !store_wait(store, patience))
 				continue;
 			else
-				item->status = err_set(patience == work->call->deadline_ns ? CAIRN_E_LATE : CAIRN_E_BUSY,
-				                       "get: no room in memory in time: it is full of leases and writes");
+				item->status = tenant_refuse(store, work->space->tenant, item->ret_bytes,
+				                             patience == work->call->deadline_ns ? CAIRN_E_LATE : CAIRN_E_BUSY, "get");
 			work->step[i] = GET_DONE;
 			next = i + 1;
 			break;
@@ -371,8 +373,11 @@ static void get_batch(struct get_work *work)
 		if (work->step[i] == GET_WAIT)
 			get_finish(work, i);
 	}
+	uint64_t misses = 0;
 	for (size_t i = 0; i < work->n; i++)
-		store->stat.misses += work->items[i].status == CAIRN_MISS;
+		misses += work->items[i].status == CAIRN_MISS;
+	store->stat.misses += misses;
+	store->tenants[work->space->tenant].stat.misses += misses;
 }
 
 /* The head of the chain is used last, so that its end goes first. */
@@ -500,6 +505,8 @@ static int lease_allowed(cairn *store, uint32_t tenant, uint64_t bytes)
 	uint64_t share = pool > memory.capacity_bytes / (store->ntenants ? store->ntenants : 1)
 	                     ? pool
 	                     : memory.capacity_bytes / (store->ntenants ? store->ntenants : 1);
+	uint64_t quota = store->tenants[tenant].limits.memory_quota_bytes;
+	share = quota && quota < share ? quota : share;
 	return store->tenants[tenant].leased_bytes + bytes <= share / 2;
 }
 
@@ -571,13 +578,14 @@ int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn
 			store->tenants[space->tenant].leased_bytes += bytes;
 			item->ret_tier = tier;
 			item->ret_check = s->raw_check;
-			count_hit(store, tier, bytes);
+			count_hit(store, space->tenant, tier, bytes);
 			use_count(store, slot);
 			if (s->entry)
 				slot_recent(store, slot);
 		}
 	}
 	store->stat.misses += status == CAIRN_MISS;
+	store->tenants[space->tenant].stat.misses += status == CAIRN_MISS;
 	pthread_mutex_unlock(&store->lock);
 	item->status = status;
 	if (status)

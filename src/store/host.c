@@ -136,7 +136,33 @@ static enum tier_moved_result host_moved(void *arg, uint32_t device, const struc
 	return found ? TIER_MOVED : TIER_GONE;
 }
 
-static long host_choose(void *arg, uint32_t device, const uint32_t *segments, size_t n)
+static void host_owned(void *arg, uint32_t device, uint32_t segment, const uint8_t *tenant)
+{
+	cairn *store = arg;
+	pthread_mutex_lock(&store->lock);
+	tenant_own(store, device, segment, tenant);
+	pthread_mutex_unlock(&store->lock);
+}
+
+static int host_may_own(void *arg, uint32_t device, const uint8_t *tenant)
+{
+	cairn *store = arg;
+	pthread_mutex_lock(&store->lock);
+	int full = tenant_flash_full(store, device, tenant_find(store, tenant));
+	pthread_mutex_unlock(&store->lock);
+	return !full;
+}
+
+/* Whether a segment may be freed for `tenant`: not what is reserved for others; with `own` only its own. */
+static int may_free(const cairn *store, uint32_t device, uint32_t segment, const uint8_t *tenant, int own)
+{
+	const struct owner *owner = &store->devices[device].owners[segment];
+	if (tenant && !memcmp(owner->digest, tenant, 16))
+		return 1;
+	return !own && !tenant_flash_guarded(store, device, owner->tenant ? owner->tenant - 1u : TENANT_NONE);
+}
+
+static long host_choose(void *arg, uint32_t device, const uint8_t *tenant, int own, const uint32_t *segments, size_t n)
 {
 	cairn *store = arg;
 	pthread_mutex_lock(&store->lock);
@@ -146,8 +172,8 @@ static long host_choose(void *arg, uint32_t device, const uint32_t *segments, si
 	double best_index = 0, best_age = 0;
 	for (size_t i = 0; i < n && store->kept_known; i++) {
 		const struct account *account = &d->accounts[segments[i]];
-		if (account->kept_bytes > segment_bytes / 8 * 7)
-			continue; /* freeing it would free nothing */
+		if (account->kept_bytes > segment_bytes / 8 * 7 || !may_free(store, device, segments[i], tenant, own))
+			continue; /* freeing it would free nothing, or take what is another's */
 		uint64_t units = account->live_bytes / 1024 + account->live_parts;
 		uint64_t newest = units * store->tick > account->use_sum ? units * store->tick : account->use_sum;
 		struct evict_segment segment = {
@@ -265,6 +291,8 @@ const struct tier_host store_host = {
 	.place = host_place,
 	.moved = host_moved,
 	.choose = host_choose,
+	.owned = host_owned,
+	.may_own = host_may_own,
 	.lost = host_lost,
 	.found = host_found,
 	.coming = host_coming,

@@ -440,7 +440,8 @@ static int device_open(cairn *store, uint32_t index, const struct cairn_options 
 	device->pages_per_segment = flash_pages_per_segment(device->flash);
 	device->nsegments = flash_segments(device->flash);
 	device->accounts = mem_array(device->nsegments, sizeof(*device->accounts));
-	if (!device->accounts)
+	device->owners = mem_array(device->nsegments, sizeof(*device->owners));
+	if (!device->accounts || !device->owners)
 		return err_set(CAIRN_E_NOMEM, "no memory for %u segments", device->nsegments);
 	if (!store->part_max || flash_part_max(device->flash) < store->part_max)
 		store->part_max = flash_part_max(device->flash);
@@ -643,8 +644,7 @@ static int devices_recover(cairn *store)
 static void store_free(cairn *store)
 {
 	session_done(store);
-	for (uint32_t i = 0; i < store->ndevices; i++)
-		mem_free(store->devices[i].accounts);
+	tenant_done(store);
 	for (uint32_t i = 0; i < store->nspaces; i++) {
 		if (store->spaces[i]->described)
 			key_space_done(&store->spaces[i]->space);
@@ -721,7 +721,8 @@ static int policy_start(cairn *store, const struct cairn_options *options)
 	admit_budget_init(&store->write_budget, options->flash_write_bytes_day, memory_part_max(store->memory),
 	                  clock_mono_ns(store->clock));
 	store->admit = (struct admit){.ncells = ADMIT_CELLS, .cells = mem_array(ADMIT_CELLS, sizeof(struct admit_cell))};
-	return store->admit.cells ? 0 : err_set(CAIRN_E_NOMEM, "no memory to open a store");
+	return store->admit.cells ? tenant_limits(store, options->tenants, options->ntenants)
+	                          : err_set(CAIRN_E_NOMEM, "no memory to open a store");
 }
 
 static int store_allocate(cairn *store, const struct cairn_options *options)

@@ -231,8 +231,8 @@ static int32_t put_begin(struct put_work *work, size_t index)
 	while (!(slot = slot_take(store, work->space->tenant, (uint32_t)bytes, NULL))) {
 		if (holds_copies(work, index))
 			return CAIRN_E_BUSY; /* what we hold ourselves must be let go first: try again after copying */
-		if (store_wait(store, patience))
-			return err_set(CAIRN_E_BUSY, "put: memory is full of leases and of writes under way: try again");
+		if (tenant_never(store, work->space->tenant, bytes) || store_wait(store, patience))
+			return tenant_refuse(store, work->space->tenant, bytes, CAIRN_E_BUSY, "put");
 	}
 	/* The lock may have been let go: somebody else may have put it. */
 	entry = catalog_find(store->catalog, work->space->number, item->key.bytes, item->part);
@@ -298,7 +298,9 @@ static void write_done(struct tier_req *tier)
 	struct memory_slot *s = memory_slot(store->memory, req->slot);
 	s->dirty = 0;
 	store->dirty_bytes -= s->length;
-	if (tier->result) {
+	if (tier->result == CAIRN_E_QUOTA) { /* of its tenant: no fault of the device, and no sync of others fails */
+		store->tenants[s->tenant].stat.quota_refused++;
+	} else if (tier->result) {
 		store->stat.tier[CAIRN_TIER_FLASH].errors++;
 		store->sync_error = tier->result;
 		if (tier->result == CAIRN_E_IO)
@@ -455,6 +457,8 @@ static void put_publish(struct put_work *work, size_t index)
 	entry_event(store, e, CAIRN_EVENT_STORED, CAIRN_TIER_MEMORY, 0);
 	store->stat.tier[CAIRN_TIER_MEMORY].written_parts++;
 	store->stat.tier[CAIRN_TIER_MEMORY].written_bytes += e->length;
+	store->tenants[work->space->tenant].stat.written_parts++;
+	store->tenants[work->space->tenant].stat.written_bytes += e->length;
 	work->step[index] = PUT_STORED;
 	work->write[index] = 0;
 	/* Tails go down with their saved session alone; a chain without its head is not worth a write unless asked for. */
@@ -519,6 +523,10 @@ static int32_t durable_status(struct put_work *work, size_t index)
 	if (!store_has_flash(store))
 		return err_set(CAIRN_E_IO, "put: the store has no flash device that works");
 	int32_t write = work->write[index];
+	if (write == CAIRN_E_QUOTA)
+		return err_set(write, "put: the tenant's flash quota of %llu bytes is used up, and nothing of its own may be "
+		               "evicted: unpin sessions, or raise the quota",
+		               (unsigned long long)store->tenants[work->space->tenant].limits.flash_quota_bytes);
 	/* Another one under its key is somebody else's, who came after a drop. */
 	int gone = !e || (e->flags & CATALOG_GHOST) || catalog_birth(e) != work->birth[index];
 	int failed = 0; /* a device did, lately */

@@ -47,6 +47,7 @@ long remote_session_list(cairn *store, const char *tenant,
                          int (*each)(void *arg, const struct cairn_session_info *info), void *arg);
 int remote_session_space(cairn *store, const cairn_digest *id, struct cairn_space **ret_space);
 
+long remote_list_tenants(cairn *store, int (*each)(void *arg, const struct cairn_tenant_stat *stat), void *arg);
 long remote_list_spaces(cairn *store, int (*each)(void *arg, const struct cairn_space_info *info), void *arg);
 long remote_list_parts(cairn *store, const cairn_digest *space_id,
                        int (*each)(void *arg, const struct cairn_part_info *info), void *arg);

@@ -412,6 +412,29 @@ long remote_list_parts(cairn *store, const cairn_digest *space_id,
 	return ask_list(store, request, part_listed, &list);
 }
 
+struct tenant_list {
+	int (*each)(void *arg, const struct cairn_tenant_stat *stat);
+	void *arg;
+};
+
+static int tenant_listed(void *arg, struct bytes_reader *body)
+{
+	struct tenant_list *list = arg;
+	struct cairn_tenant_stat stat;
+	char name[WIRE_TEXT_MAX];
+	wire_take_struct(body, &stat, sizeof(stat));
+	wire_take_text(body, name);
+	stat.size = sizeof(stat);
+	stat.tenant = name;
+	return body->failed ? 1 : list->each(list->arg, &stat);
+}
+
+long remote_list_tenants(cairn *store, int (*each)(void *arg, const struct cairn_tenant_stat *stat), void *arg)
+{
+	struct tenant_list list = {.each = each, .arg = arg};
+	return ask_list(store, request_new(WIRE_TENANTS), tenant_listed, &list);
+}
+
 /* ---- single answers ---------------------------------------------------------------------------------------------- */
 
 struct answer {

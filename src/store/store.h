@@ -51,13 +51,38 @@ struct cairn_space {
 	uint8_t misses;           /* weights digest unknown: everything misses */
 	uint8_t kept;             /* its description is in the ledgers */
 	uint8_t manifest;         /* holds a tenant's manifests */
+	uint32_t flash_parts;
+	uint64_t flash_bytes;     /* live */
 	uint32_t remote_number;   /* the daemon's, of its life remote_life; under the remote's lock */
 	uint64_t remote_life;
+};
+
+struct tenant_limits {
+	uint64_t memory_quota_bytes, memory_reserved_bytes, flash_quota_bytes, flash_reserved_bytes;
+	uint32_t share;
+};
+
+/* Limits of a tenant that was named, whether it has come or not. */
+struct tenant_named {
+	char *name;
+	uint8_t digest[32];
+	struct tenant_limits limits;
 };
 
 struct tenant {
 	uint8_t digest[32];
 	uint64_t leased_bytes;
+	struct tenant_limits limits;
+	uint64_t flash_bytes;     /* of its segments, dead bytes included */
+	uint32_t segments[STORE_DEVICES]; /* that it owns, by device */
+	struct cairn_tenant_stat stat; /* counters */
+};
+enum { TENANT_NONE = 255 }; /* in place of a number: nobody's, or of one that has described nothing yet */
+
+/* The owner of a segment: its tenant as the device knows it, and its number. */
+struct owner {
+	uint8_t digest[16];
+	uint8_t tenant; /* number + 1; 0: TENANT_NONE */
 };
 
 /* A tier request with what its completion needs. */
@@ -89,6 +114,7 @@ struct device {
 	uint64_t budget_bytes;
 	uint32_t pages_per_segment, nsegments;
 	struct account *accounts;
+	struct owner *owners;     /* by segment */
 	uint64_t live_bytes, kept_bytes, live_parts, use_sum, used_segments;
 	uint64_t hits, hit_bytes, errors, damaged;
 	uint64_t avoid_until_ns;  /* a write failed: chains go elsewhere where they can */
@@ -114,6 +140,9 @@ struct cairn {
 	uint32_t nspaces, spaces_room;
 	struct tenant tenants[MEMORY_TENANTS_MAX];
 	uint32_t ntenants;
+	struct tenant_named *named;
+	uint32_t nnamed;
+	struct tenant_limits unnamed; /* of all others */
 	struct device devices[STORE_DEVICES];
 	uint32_t ndevices;
 	uint32_t next_device;     /* round robin for chains that begin */
@@ -180,7 +209,6 @@ int store_has_flash(const cairn *store);
 /* ---- entry.c: the catalog's entries and everything that is counted about them ------------------------------------ */
 
 struct cairn_space *store_space_by_id(cairn *store, const uint8_t id[32], int create);
-int store_tenant(cairn *store, const uint8_t digest[32]); /* number, or BUSY: too many */
 void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind, uint32_t tier, uint32_t reason);
 void entry_tick(cairn *store, uint64_t bytes);
 /* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
@@ -226,6 +254,27 @@ int slot_held(void *arg, uint32_t slot);
 int entry_sweep(cairn *store);
 void entry_verify(cairn *store); /* accounts against the catalog (tests, simulation) */
 uint64_t entry_full_key(cairn *store, uint32_t entry, uint8_t ret_key[32]); /* from memory; 0: not known */
+
+/* ---- tenant.c: tenants, their limits and what is counted for them ------------------------------------------------ */
+
+int store_tenant(cairn *store, const uint8_t digest[32]); /* number, or BUSY: too many */
+/* The limits of an open. 0, INVAL, NOMEM. */
+int tenant_limits(cairn *store, const struct cairn_tenant_limits *tenants, uint32_t n);
+void tenant_done(cairn *store);
+/* Who owns a segment from now on, as the device knows its tenants; NULL: it is free. */
+void tenant_own(cairn *store, uint32_t device, uint32_t segment, const uint8_t *digest);
+/* Whether the tenant is at its quota on a device: what it writes there needs room of its own. */
+int tenant_flash_full(const cairn *store, uint32_t device, uint32_t tenant);
+/* Whether a segment of the tenant may be taken for others. */
+int tenant_flash_guarded(const cairn *store, uint32_t device, uint32_t tenant);
+uint32_t tenant_find(const cairn *store, const uint8_t digest[16]); /* by the first half; TENANT_NONE: none yet */
+/* Whether an entry is of a tenant from which nothing may be taken for `tenant`. */
+int tenant_entry_guarded(const cairn *store, const struct catalog_entry *e, uint32_t tenant);
+/* The status and the line for a part that found no room in memory, and counts it where the quota is why: QUOTA if so
+ * and `error` is BUSY, else `error`. */
+int32_t tenant_refuse(cairn *store, uint32_t tenant, uint64_t bytes, int32_t error, const char *what);
+/* Whether a part can not be in memory at all within the quota: there is no use in waiting. */
+int tenant_never(const cairn *store, uint32_t tenant, uint64_t bytes);
 
 /* ---- host.c ------------------------------------------------------------------------------------------------------ */
 extern const struct tier_host store_host;

@@ -96,9 +96,25 @@ int clean_wanted(const struct flash *flash)
 		return 0;
 	if (flash->closing && list_empty(&flash->writes) && list_empty(&flash->writes_background))
 		return 0;
-	if (flash->victim_punch)
+	if (flash->victim_punch || flash->over)
 		return 1;
 	return clean_free_segments(flash) <= clean_reserve(flash);
+}
+
+void clean_for(struct flash *flash, const uint8_t tenant[16], int own)
+{
+	if (flash->over && memcmp(flash->room_for, tenant, 16))
+		return; /* one after the other */
+	if (memcmp(flash->room_for, tenant, 16) || !flash->room_wanted)
+		flash->nothing_to_clean = 0; /* what was none for another may be one for it */
+	memcpy(flash->room_for, tenant, 16);
+	flash->room_wanted = 1;
+	flash->over = (uint32_t)own;
+}
+
+int clean_hopeless(const struct flash *flash, const uint8_t tenant[16])
+{
+	return !memcmp(flash->over_tenant, tenant, 16) && flash_now(flash) < flash->over_until_ns;
 }
 
 static void give_back(struct flash *flash, uint32_t segment)
@@ -143,11 +159,28 @@ static uint32_t rounds_max(const struct flash *flash)
 	return 2 * flash->backed + 2;
 }
 
+/* Nothing may go now. After a pause those that were spared are looked at again. */
+static int victim_none(struct flash *flash, uint64_t now)
+{
+	spared_forget(flash);
+	if (flash->over) {
+		memcpy(flash->over_tenant, flash->room_for, 16);
+		flash->over_until_ns = now + SEARCH_AGAIN_NS;
+		flash->over = flash->room_wanted = 0;
+		return 1;
+	}
+	flash->nothing_to_clean = 1;
+	flash->search_again_ns = now + SEARCH_AGAIN_NS;
+	return 0;
+}
+
 static int victim_choose(struct flash *flash)
 {
 	uint64_t now = flash_now(flash);
 	int in_vain = flash->kept_rounds > rounds_max(flash);
 	if ((flash->nothing_to_clean || in_vain) && now < flash->search_again_ns) {
+		if (flash->over)
+			return victim_none(flash, now);
 		flash->nothing_to_clean = 1;
 		return 0;
 	}
@@ -172,13 +205,11 @@ static int victim_choose(struct flash *flash)
 			flash->candidates[at] = flash->candidates[at - 1];
 		flash->candidates[at] = candidate;
 	}
-	long pick = n ? flash->host->choose(flash->host->arg, flash->device, flash->candidates, n) : -1;
-	if (pick < 0) {
-		spared_forget(flash); /* after a pause those that were spared are looked at again */
-		flash->nothing_to_clean = 1;
-		flash->search_again_ns = now + SEARCH_AGAIN_NS;
-		return 0;
-	}
+	const uint8_t *tenant = flash->room_wanted ? flash->room_for : NULL;
+	long pick = n ? flash->host->choose(flash->host->arg, flash->device, tenant, (int)flash->over, flash->candidates, n)
+	              : -1;
+	if (pick < 0)
+		return victim_none(flash, now);
 	flash->nothing_to_clean = 0;
 	uint32_t victim = flash->candidates[pick];
 	long entries = recover_entries(flash, victim, flash->victim_list);
@@ -333,6 +364,7 @@ int clean_step(struct flash *flash)
 	flash->host->lost(flash->host->arg, flash->device, flash_page(flash, victim, 0), flash_page(flash, victim + 1, 0),
 	                  CAIRN_WHY_DAMAGED);
 	flash_segment_set(flash, victim, SEGMENT_FREE);
+	flash->over = flash->room_wanted = 0;
 	flash->kept_rounds = flash->victim_kept ? flash->kept_rounds + 1 : 0;
 	if (flash->kept_rounds > rounds_max(flash))
 		flash->search_again_ns = flash_now(flash) + SEARCH_AGAIN_NS;

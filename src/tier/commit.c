@@ -147,6 +147,16 @@ static int open_evictable(const struct open_segment *open)
 	return 0;
 }
 
+/* Whether a segment of the tenant is on its way to being sealed, and then can be cleaned. */
+static int open_closing(const struct flash *flash, const uint8_t tenant[16])
+{
+	for (int i = 0; i < FLASH_OPEN; i++)
+		if (flash->open[i].segment != UINT32_MAX && !memcmp(flash->open[i].tenant, tenant, 16) &&
+		    flash->segments[flash->open[i].segment].state == SEGMENT_CLOSING)
+			return 1;
+	return 0;
+}
+
 /* The open segment that takes this part next; NULL: one is being opened, or there is none (*ret_full). */
 static struct open_segment *open_for(struct flash *flash, const struct tier_req *req, int *ret_full)
 {
@@ -169,7 +179,16 @@ static struct open_segment *open_for(struct flash *flash, const struct tier_req 
 	if (ready || opening)
 		return ready;
 	uint32_t reserve = carried ? 0 : clean_reserve(flash);
-	if (clean_free_segments(flash) > reserve && open_start(flash, req->tenant))
+	int own = !carried && !flash->host->may_own(flash->host->arg, flash->device, req->tenant);
+	if (!own && clean_free_segments(flash) > reserve && open_start(flash, req->tenant))
+		return NULL;
+	if (own && clean_hopeless(flash, req->tenant)) {
+		*ret_full = !open_closing(flash, req->tenant);
+		return NULL;
+	}
+	if (!carried)
+		clean_for(flash, req->tenant, own);
+	if (own)
 		return NULL;
 	/* A part that is carried over waits for its own victim: when nothing else can give it room, it is not to be had. */
 	int moving = flash->seal_state != SEAL_IDLE || (flash->victim != UINT32_MAX && !carried) ||
@@ -399,7 +418,7 @@ int commit_groups(struct flash *flash)
 		struct open_segment *open = open_for(flash, first, &full);
 		if (full) {
 			list_remove(&first->link);
-			flash_finish(first, CAIRN_E_FULL);
+			flash_finish(first, clean_hopeless(flash, first->tenant) ? CAIRN_E_QUOTA : CAIRN_E_FULL);
 			did = 1;
 			continue;
 		}
@@ -418,7 +437,8 @@ int commit_groups(struct flash *flash)
 				others += &flash->open[i] != open && flash->open[i].segment != UINT32_MAX &&
 				          !memcmp(flash->open[i].tenant, open->tenant, 16) &&
 				          flash->segments[flash->open[i].segment].state <= SEGMENT_OPEN;
-			if (!others && clean_free_segments(flash) > 2)
+			if (!others && clean_free_segments(flash) > 2 &&
+			    flash->host->may_own(flash->host->arg, flash->device, open->tenant))
 				(void)open_start(flash, open->tenant);
 		}
 	}
@@ -557,6 +577,8 @@ static void seal_end(struct flash *flash, int footer)
 	flash_segment_set(flash, open->segment, SEGMENT_SEALED);
 	segment->footer = (uint8_t)footer;
 	flash->nothing_to_clean = 0;
+	if (!memcmp(flash->over_tenant, open->tenant, 16))
+		flash->over_until_ns = 0; /* there is something of its own that may go */
 	if (footer) /* where the ledger has no room now it stays OPEN there: reopen hops through its groups then */
 		(void)commit_segment_record(flash, open->segment, LEDGER_SEALED);
 	open_release(open);

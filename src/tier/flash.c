@@ -50,6 +50,9 @@ int flash_refused(struct flash *flash)
 void flash_segment_set(struct flash *flash, uint32_t segment, uint8_t state)
 {
 	struct segment *s = &flash->segments[segment];
+	if (flash->announce && (s->state == SEGMENT_FREE) != (state == SEGMENT_FREE))
+		flash->host->owned(flash->host->arg, flash->device, segment,
+		                   state == SEGMENT_FREE ? NULL : flash->ledger.segments[segment].tenant);
 	flash->free_backed -= s->state == SEGMENT_FREE && s->backed;
 	flash->sealed -= s->state == SEGMENT_SEALED;
 	s->state = state;
@@ -444,6 +447,10 @@ static int doubt_keep(struct flash *flash, uint64_t next_birth)
 int flash_start(struct flash *flash, uint64_t next_birth)
 {
 	publish(flash);
+	for (uint32_t i = 0; i < flash->nsegments; i++)
+		if (flash->segments[i].state != SEGMENT_FREE && flash->segments[i].state != SEGMENT_CHECKPOINT)
+			flash->host->owned(flash->host->arg, flash->device, i, flash->ledger.segments[i].tenant);
+	flash->announce = 1;
 	if (flash->readonly)
 		return 0;
 	/* Label last: a device without one was never finished, and is made anew. */

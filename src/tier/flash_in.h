@@ -195,6 +195,12 @@ struct flash {
 	uint32_t victim_kept;      /* some of it had to be carried over */
 	uint32_t kept_rounds;      /* victims like that, one after the other, since anything new was written */
 	uint32_t nothing_to_clean; /* the last search found no victim */
+	/* For whom room is made. `over`: it is at its quota, and gives up a segment of its own. */
+	uint8_t room_for[16];
+	uint32_t room_wanted, over;
+	uint8_t over_tenant[16];   /* whose search among its own found nothing, not long ago */
+	uint64_t over_until_ns;
+	uint32_t announce;         /* owners of segments are told to the host */
 	uint64_t search_again_ns;
 	uint32_t *candidates;      /* nsegments: scratch of the search */
 	uint32_t bounce_used;
@@ -254,6 +260,10 @@ int clean_step(struct flash *flash);
 /* A carried part is durable in its new place; 0: the host no longer wants it. */
 int clean_carried(struct flash *flash, struct tier_req *req, uint32_t page);
 int clean_wanted(const struct flash *flash);
+/* A part of this tenant has no segment to go to. own: its quota is why. */
+void clean_for(struct flash *flash, const uint8_t tenant[16], int own);
+/* It is at its quota, and nothing of its own may go. */
+int clean_hopeless(const struct flash *flash, const uint8_t tenant[16]);
 uint32_t clean_reserve(const struct flash *flash); /* free segments that only carried parts may take */
 uint32_t clean_free_segments(const struct flash *flash); /* free, or that may be grown into */
 int clean_may_grow(struct flash *flash);

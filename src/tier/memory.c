@@ -359,11 +359,57 @@ void memory_close(struct memory *memory)
 
 /* ---- take ------------------------------------------------------------------------------------------------------- */
 
+/* Whether a tenant's quota leaves room for another extent. */
+static int extents_more(const struct memory *memory, uint32_t tenant)
+{
+	const struct memory_tenant *t = &memory->tenants[tenant];
+	uint64_t quota = t->limits.quota_bytes;
+	return !quota || !t->extents || t->extents * memory->extent_bytes < quota;
+}
+
+/* Extents that others may not take from it. */
+static uint32_t extents_reserved(const struct memory *memory, uint32_t tenant)
+{
+	uint64_t bytes = memory->tenants[tenant].limits.reserved_bytes;
+	return (uint32_t)((bytes + memory->extent_bytes - 1) / memory->extent_bytes);
+}
+
+void memory_limit(struct memory *memory, uint32_t tenant, const struct memory_limits *limits)
+{
+	check(tenant < MEMORY_TENANTS_MAX);
+	memory->tenants[tenant].limits = *limits;
+}
+
+int memory_over(const struct memory *memory, uint32_t tenant, uint32_t length)
+{
+	check(tenant < MEMORY_TENANTS_MAX);
+	const struct memory_tenant *t = &memory->tenants[tenant];
+	uint64_t more = length ? (uint64_t)cells_of(length) * MEMORY_CELL : 0;
+	return t->limits.quota_bytes && t->used_bytes + more > t->limits.quota_bytes;
+}
+
+int memory_owed(const struct memory *memory, uint32_t tenant)
+{
+	check(tenant < MEMORY_TENANTS_MAX);
+	return memory->tenants[tenant].extents < extents_reserved(memory, tenant);
+}
+
+uint64_t memory_tenant_used(const struct memory *memory, uint32_t tenant)
+{
+	check(tenant < MEMORY_TENANTS_MAX);
+	return memory->tenants[tenant].used_bytes;
+}
+
+uint64_t memory_extent_bytes(const struct memory *memory)
+{
+	return memory->extent_bytes;
+}
+
 /* An extent for a tenant that has no room in its own: one that never had a tenant before one that must be made anew. */
 static uint32_t empty_take(struct memory *memory, uint32_t tenant, uint32_t n)
 {
 	uint32_t best = NOBODY;
-	if (!memory->empty)
+	if (!memory->empty || !extents_more(memory, tenant))
 		return NOBODY;
 	for (uint32_t index = 0; index < memory->nextents; index++) {
 		const struct memory_extent *extent = &memory->extents[index];
@@ -450,7 +496,7 @@ static int slot_left(const struct memory *memory)
 uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length)
 {
 	check(tenant < MEMORY_TENANTS_MAX && length > 0);
-	if (length > memory_part_max(memory) || !slot_left(memory))
+	if (length > memory_part_max(memory) || !slot_left(memory) || memory_over(memory, tenant, length))
 		return 0;
 	uint32_t cells = cells_of(length);
 	uint32_t cell = length > SHARED_MAX ? run_take(memory, tenant, cells) : cells_take(memory, tenant, cells);
@@ -470,6 +516,7 @@ uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length)
 	memory->owner[cell] = slot;
 	memory->used_slots++;
 	memory->used_bytes += (uint64_t)cells * MEMORY_CELL;
+	memory->tenants[tenant].used_bytes += (uint64_t)cells * MEMORY_CELL;
 	memory->tenants[tenant].slots++;
 	return slot;
 }
@@ -482,16 +529,22 @@ uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant)
 	struct memory_tenant *t = memory->tenants;
 	uint32_t donor = NOBODY, holders = !t[tenant].extents;
 	int slots = !slot_left(memory); /* what is short: slots, or else extents */
+	int owed = memory_owed(memory, tenant);
 	for (uint32_t i = 0; i < MEMORY_TENANTS_MAX; i++) {
 		holders += t[i].extents > 0;
-		if (i == tenant)
+		if (i == tenant || (slots ? t[i].used_bytes <= t[i].limits.reserved_bytes
+		                          : t[i].extents <= extents_reserved(memory, i)))
 			continue;
 		if (donor == NOBODY || (slots ? t[i].slots > t[donor].slots : t[i].extents > t[donor].extents))
 			donor = i;
 	}
+	if (donor == NOBODY)
+		return 0;
 	if (slots)
-		return t[donor].slots > t[tenant].slots ? memory_victim(memory, donor) : 0;
-	if ((uint64_t)t[donor].extents * holders <= memory->nextents || t[donor].extents <= t[tenant].extents)
+		return owed || t[donor].slots > t[tenant].slots ? memory_victim(memory, donor) : 0;
+	if (!extents_more(memory, tenant))
+		return 0;
+	if (!owed && ((uint64_t)t[donor].extents * holders <= memory->nextents || t[donor].extents <= t[tenant].extents))
 		return 0;
 	if (memory->drain && memory->extents[memory->drain - 1].tenant != donor)
 		drain_stop(memory);
@@ -541,6 +594,7 @@ void memory_free(struct memory *memory, uint32_t slot)
 	room_put(memory, s->cell, cells, s->tenant);
 	memory->used_bytes -= (uint64_t)cells * MEMORY_CELL;
 	memory->used_slots--;
+	memory->tenants[s->tenant].used_bytes -= (uint64_t)cells * MEMORY_CELL;
 	memory->tenants[s->tenant].slots--;
 	*s = (struct memory_slot){.older = memory->free_slots};
 	memory->free_slots = slot;
@@ -680,14 +734,16 @@ static uint32_t check_tenant(const struct memory *memory, uint32_t tenant)
 {
 	const struct memory_tenant *t = &memory->tenants[tenant];
 	uint32_t listed = recent_check(memory, tenant), slots = 0, ready = 0, extents = 0, partial = 0;
+	uint64_t bytes = 0;
 	for (uint32_t slot = 1; slot <= memory->fresh; slot++) {
 		const struct memory_slot *s = &memory->slots[slot];
 		if (s->state == MEMORY_UNUSED || s->tenant != tenant)
 			continue;
 		slots++;
+		bytes += (uint64_t)cells_of(s->length) * MEMORY_CELL;
 		ready += (uint32_t)recent_has(memory, slot);
 	}
-	check(slots == t->slots && ready == listed);
+	check(slots == t->slots && ready == listed && bytes == t->used_bytes);
 	for (uint32_t i = 0; i < memory->nextents; i++)
 		extents += memory->extents[i].tenant == tenant;
 	check(extents == t->extents);
@@ -717,7 +773,7 @@ void memory_check(const struct memory *memory)
 		if (t->slots || t->extents || recent_check(memory, i))
 			listed += check_tenant(memory, i);
 		else
-			check(!t->partial[0] && !t->partial[1] && !t->partial[2] && !t->partial[3]);
+			check(!t->partial[0] && !t->partial[1] && !t->partial[2] && !t->partial[3] && !t->used_bytes);
 	}
 	check(partial == listed);
 	for (uint32_t slot = 1; slot <= memory->fresh; slot++) {

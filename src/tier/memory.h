@@ -56,6 +56,12 @@ struct memory_policy {
 	void *arg;
 };
 
+/* What a tenant may have, and what others may not take from it. */
+struct memory_limits {
+	uint64_t quota_bytes;    /* of its parts; 0: none */
+	uint64_t reserved_bytes; /* rounded up to whole extents; 0: nothing */
+};
+
 struct memory;
 
 /* budget_bytes is rounded down to extents of a quarter of it (2 MiB..1 GiB, at least one extent). All memory is
@@ -63,8 +69,8 @@ struct memory;
 int memory_open(uint64_t budget_bytes, struct memory **ret_memory);
 void memory_close(struct memory *memory);
 
-/* Room for `length` bytes for a tenant: a slot number > 0, FILLING, refs 1; or 0: no room without eviction. May give an
- * unassigned extent to the tenant. */
+/* Room for `length` bytes for a tenant: a slot number > 0, FILLING, refs 1; or 0: no room without eviction, or it would
+ * be over its quota. May give an unassigned extent to the tenant. */
 uint32_t memory_take(struct memory *memory, uint32_t tenant, uint32_t length);
 /* The slot to evict next for this tenant, or 0: of those that are leaving, else the longest closed one, else that of
  * least index among each list's oldest and the tail of its newest request (policy/index.h). Those in use that it meets
@@ -73,9 +79,20 @@ uint32_t memory_victim(struct memory *memory, uint32_t tenant);
 /* The same, but none of those that are in the list MEMORY_LEAVING already; and bytes of the parts in that. */
 uint32_t memory_next(struct memory *memory, uint32_t tenant);
 uint64_t memory_leaving(const struct memory *memory, uint32_t tenant);
-/* When a tenant has no victim left: one slot of the tenant that is furthest over its fair share, so that its extent
- * drains and changes hands; 0: none. memory_take moves an extent that became empty. */
+/* When a tenant has no victim left: one slot of the tenant that is furthest over its fair share (what is reserved is
+ * not taken, and a tenant that has less than that takes from whom has more), so that its extent drains and changes
+ * hands; 0: none, or its quota forbids more. memory_take moves an extent that became empty. */
 uint32_t memory_victim_elsewhere(struct memory *memory, uint32_t tenant);
+/* From now on; what a tenant has over a new quota is the caller's to evict (memory_over, memory_victim). */
+void memory_limit(struct memory *memory, uint32_t tenant, const struct memory_limits *limits);
+/* Whether a part of `length` bytes more would be over the tenant's quota (0: whether it is over it now). */
+int memory_over(const struct memory *memory, uint32_t tenant, uint32_t length);
+/* Whether it has less than what is reserved for it: it takes from others before it evicts its own. */
+int memory_owed(const struct memory *memory, uint32_t tenant);
+/* Bytes of its parts, as its quota counts them. */
+uint64_t memory_tenant_used(const struct memory *memory, uint32_t tenant);
+/* Bytes of extents; what all reserve must fit. */
+uint64_t memory_extent_bytes(const struct memory *memory);
 /* refs must be 0 or the caller's only one; takes it out of the recency list. */
 void memory_free(struct memory *memory, uint32_t slot);
 /* Most bytes one part can have here (an extent). */

@@ -38,6 +38,8 @@ struct memory_tenant {
 	struct memory_list lists[MEMORY_LISTS];
 	uint32_t partial[MEMORY_CLASSES]; /* pages with free cells: page + 1 */
 	uint64_t leaving_bytes;    /* in the list MEMORY_LEAVING */
+	uint64_t used_bytes;       /* of its parts, in cells */
+	struct memory_limits limits;
 	uint32_t extents, slots;   /* numbers of */
 	uint32_t current;          /* extent to search first */
 };

@@ -37,7 +37,8 @@ struct tier_req {
 	struct ledger_record record; /* decide */
 	void (*done)(struct tier_req *req); /* in the tier's loop thread, without locks */
 	void *owner;
-	/* 0, or a status of cairn.h: IO (passing), DAMAGED (quarantine it), MISS (another part lies there), FULL, RDONLY */
+	/* 0, or a status of cairn.h: IO (passing), DAMAGED (quarantine it), MISS (another part lies there), FULL, RDONLY,
+	 * QUOTA (its tenant's is used up, and nothing of its own may go) */
 	int32_t result;
 	uint64_t ticket;           /* the tier's: order of submission */
 	struct list link;          /* the tier's */
@@ -67,8 +68,14 @@ struct tier_host {
 	enum tier_moved_result (*moved)(void *arg, uint32_t device, const struct fmt_entry *entry, uint32_t old_page,
 	                                uint32_t page);
 	/* Lowest index among `n` segments (numbers in `segments`, oldest life first); the position, or -1: none can be
-	 * freed. */
-	long (*choose)(void *arg, uint32_t device, const uint32_t *segments, size_t n);
+	 * freed. tenant: who needs the room (NULL: nobody yet); what is reserved for others is not taken for it. `own`: of
+	 * that tenant's alone. */
+	long (*choose)(void *arg, uint32_t device, const uint8_t *tenant, int own, const uint32_t *segments,
+	               size_t n);
+	/* A segment is a tenant's from now on; NULL: it is free. While opening: all that are not free. */
+	void (*owned)(void *arg, uint32_t device, uint32_t segment, const uint8_t *tenant);
+	/* Whether the tenant may have another segment; 0: it is at its quota, and must give one up first. */
+	int (*may_own)(void *arg, uint32_t device, const uint8_t *tenant);
 	/* Nothing in pages [from, to) can be read any more: all parts there are gone. */
 	void (*lost)(void *arg, uint32_t device, uint32_t from, uint32_t to, uint32_t reason);
 	/* While opening: a part that is in the medium. Durable once the tier has started. */

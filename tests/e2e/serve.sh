@@ -88,6 +88,14 @@ pin_share: 40
 socket_mode: 0660
 log: json
 log_level: debug
+tenants:
+  chat:
+    memory: 8MiB
+    memory_reserved: 4MiB
+    flash: 32MiB
+    flash_reserved: 16MiB
+    share: 300
+  "*": {memory: 4MiB, flash: 16MiB}
 EOF
 run 0 "$CAIRN" serve good.yaml --check
 quiet
@@ -114,6 +122,13 @@ wrong 'dir: d\nlisten: http://x\n' 'bad.yaml:2: listen is .*expected places as u
 wrong '- a\n' 'bad.yaml:1: this is no list of keys'
 wrong 'dir: "d\n' 'bad.yaml:[0-9]+: not YAML'
 wrong 'pin_share: 101\ndir: d\n' 'bad.yaml:1: pin_share is "101"; expected a percentage'
+wrong 'dir: d\ntenants:\n  a: {memory: 1GiB}\n  a: {}\n' 'bad.yaml:4: tenant a; expected each tenant once'
+wrong 'dir: d\ntenants:\n  a:\n    memory: x\n' 'bad.yaml:4: memory of tenant a; expected a size'
+wrong 'dir: d\ntenants:\n  a:\n    speed: 3\n' 'bad.yaml:4: speed of tenant a; expected one of memory, memory_reserved'
+wrong 'dir: d\ntenants:\n  a: {share: 0}\n' 'bad.yaml:3: share of tenant a; expected a weight from 1'
+wrong 'dir: d\ntenants:\n  a: {flash: 1GiB, flash_reserved: 2GiB}\n' 'bad.yaml:3: tenant a; expected at most so much'
+wrong 'dir: d\ntenants:\n  "*": {flash_reserved: 2GiB}\n' 'bad.yaml:3: tenant \*; expected a name, where'
+wrong 'dir: d\ntenants: [a]\n' 'bad.yaml:2: tenants; expected names of tenants'
 wrong 'memory: 1MiB\n' 'no directory; give --dir PATH'
 run 2 "$CAIRN" serve missing.yaml
 says 'missing.yaml: No such file'

@@ -48,6 +48,12 @@ printf 'dir: x\nmemry: 1\n' >c.yaml
 hup '"msg":"the configuration was not taken: nothing has changed","why":"c.yaml:2: there is no key'
 run 0 "$CAIRN" ls "unix:$T/more.sock"
 
+# Limits that the store can not hold are such a fault; others hold from now on.
+conf "tenants: {a: {memory_reserved: 1TiB}}"
+hup 'nothing has changed","why":"limits of a: more memory is reserved than there is'
+conf "tenants: {a: {memory: 8MiB}}"
+hup 'msg=changed key=tenants'
+
 # What needs a restart says so; the rest of the file counts.
 conf "memory_x: 1"
 sed -i 's/memory_x: 1/io_threads: 3/; s/^memory: .*/memory: 64MiB/' c.yaml

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairnd and its clients are killed, again and again, while they put and get. What was acknowledged as durable is read
- * back; what comes back is right; and the daemon goes on when a client dies, holding leases or in the middle of a put.
+ * cairnd and its clients are killed, again and again, while they put and get, by socket file and by TCP. What was
+ * acknowledged as durable is read back; what comes back is right; the daemon goes on when a client dies, holding leases
+ * or in the middle of a put; and clients go on when the daemon was killed and is another one.
  *
  *     torture_serve CAIRND DIRECTORY ROUNDS
  *
@@ -9,11 +10,13 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,16 +25,17 @@
 #include "cairn/cairn.h"
 
 enum {
-	CLIENTS = 4,
+	CLIENTS = 6,
 	KEYS = 400,
 	LENGTH = 70000,
 };
 
 static struct known {
 	uint8_t promised[CLIENTS][KEYS];
-	uint64_t gets;
+	uint64_t gets, puts, lived; /* lived: calls that were good in a daemon's second life */
+	uint32_t life;
 } *known;
-static char place[600];
+static char places[2][600]; /* a socket file, and TCP */
 
 static cairn_key key_of(uint32_t client, uint32_t number)
 {
@@ -51,7 +55,7 @@ static void fill(uint8_t *bytes, const cairn_key *key)
 		bytes[i] = (uint8_t)(key->bytes[i % 32] + i / 32);
 }
 
-static int open_it(cairn **ret_store, cairn_space **ret_space)
+static int open_it(const char *place, cairn **ret_store, cairn_space **ret_space)
 {
 	static const cairn_digest weights = {{3}};
 	struct cairn_space_desc desc = {
@@ -68,7 +72,7 @@ static void client(uint32_t number, uint64_t seed)
 	cairn *store;
 	cairn_space *space;
 	random_init(&random, seed);
-	while (open_it(&store, &space)) /* the daemon is not there yet */
+	while (open_it(places[number % 2], &store, &space)) /* the daemon is not there yet */
 		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 	for (;;) {
 		uint32_t mine = (uint32_t)random_below(&random, KEYS), from = (uint32_t)random_below(&random, CLIENTS);
@@ -77,8 +81,12 @@ static void client(uint32_t number, uint64_t seed)
 		struct cairn_item item = {.key = key, .bufs = &buf, .nbufs = 1};
 		struct cairn_call call = {.size = sizeof call, .durability = CAIRN_DURABLE_FLASH};
 		fill(bytes, &key);
-		if (cairn_put(store, space, &item, 1, &call) == 1)
+		uint32_t life = __atomic_load_n(&known->life, __ATOMIC_SEQ_CST);
+		if (cairn_put(store, space, &item, 1, &call) == 1) {
 			__atomic_store_n(&known->promised[number][mine], 1, __ATOMIC_SEQ_CST);
+			__atomic_fetch_add(&known->puts, 1, __ATOMIC_RELAXED);
+			__atomic_fetch_add(&known->lived, life & 1, __ATOMIC_RELAXED);
+		}
 		item = (struct cairn_item){.key = other, .bufs = &buf, .nbufs = 1};
 		cairn_lease *lease = NULL;
 		(void)cairn_lease_take(store, space, &item, NULL, &lease); /* held: it may die with it */
@@ -98,20 +106,38 @@ static pid_t daemon_start(const char *program, const char *directory)
 {
 	pid_t pid = fork();
 	if (!pid) {
-		execl(program, "cairnd", "--dir", directory, "--listen", place, "--memory", "24MiB", "--flash",
-		      getenv("CAIRN_TORTURE_FLASH"), (char *)NULL);
+		execl(program, "cairnd", "--dir", directory, "--listen", places[0], "--listen", places[1], "--memory", "24MiB",
+		      "--flash", getenv("CAIRN_TORTURE_FLASH"), (char *)NULL);
 		_exit(127);
 	}
 	return pid;
 }
 
-static int check_all(void)
+static void pause_ms(uint64_t ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+}
+
+/* A port that is free now, and stays so: nobody else is given it for a while. */
+static int port_take(void)
+{
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t length = sizeof address;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) ||
+	    getsockname(fd, (struct sockaddr *)&address, &length))
+		return -1;
+	close(fd);
+	return ntohs(address.sin_port);
+}
+
+static int check_all(const char *place)
 {
 	static uint8_t bytes[LENGTH], want[LENGTH];
 	cairn *store;
 	cairn_space *space;
 	int missing = 0;
-	for (int tries = 0; open_it(&store, &space); tries++) {
+	for (int tries = 0; open_it(place, &store, &space); tries++) {
 		if (tries == 2000)
 			return fprintf(stderr, "torture_serve: the daemon does not come up: %s\n", cairn_error_text()), -1;
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -128,16 +154,21 @@ static int check_all(void)
 			missing += known->promised[c][i] && got != 1;
 		}
 	struct cairn_stat stat = {.size = sizeof stat};
-	if (cairn_stat(store, &stat) || stat.leased_bytes)
+	for (int tries = 0; tries < 200 && !cairn_stat(store, &stat) && stat.leased_bytes; tries++)
+		pause_ms(10); /* those who held them were killed a moment ago */
+	if (stat.leased_bytes)
 		return fprintf(stderr, "torture_serve: %" PRIu64 " bytes are leased by nobody\n", stat.leased_bytes), -1;
 	if (cairn_close(store) || missing)
 		return fprintf(stderr, "torture_serve: %d parts were acknowledged and are not there\n", missing), -1;
 	return 0;
 }
 
-static void pause_ms(uint64_t ms)
+static pid_t daemon_kill(pid_t server, const char *program, const char *directory)
 {
-	nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+	int status;
+	kill(server, SIGKILL);
+	waitpid(server, &status, 0);
+	return daemon_start(program, directory);
 }
 
 int main(int argc, char **argv)
@@ -148,17 +179,30 @@ int main(int argc, char **argv)
 	if (argc != 4)
 		return fprintf(stderr, "torture_serve CAIRND DIRECTORY ROUNDS\n"), 2;
 	known = mmap(NULL, sizeof *known, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	snprintf(place, sizeof place, "unix:%s.sock", argv[2]);
+	snprintf(places[0], sizeof places[0], "unix:%s.sock", argv[2]);
+	snprintf(places[1], sizeof places[1], "tcp+plain://127.0.0.1:%d", port_take());
 	random_init(&random, (uint64_t)time(NULL));
 	for (int round = 0; round < atoi(argv[3]) && !failed; round++) {
 		pid_t server = daemon_start(argv[1], argv[2]);
 		for (uint32_t c = 0; c < CLIENTS; c++)
 			if (!(clients[c] = fork()))
 				client(c, random_next(&random) + c);
-		/* Clients die first, one after the other; what they held is given back to the others. */
+		if (round % 3 == 2) { /* the daemon dies under all of them, and they go on with the next one */
+			pause_ms(200 + random_below(&random, 200));
+			server = daemon_kill(server, argv[1], argv[2]);
+			uint64_t before = known->lived;
+			__atomic_store_n(&known->life, 1, __ATOMIC_SEQ_CST);
+			for (int tries = 0; tries < 1000 && __atomic_load_n(&known->lived, __ATOMIC_RELAXED) - before < CLIENTS;
+			     tries++)
+				pause_ms(10);
+			__atomic_store_n(&known->life, 0, __ATOMIC_SEQ_CST);
+			if (known->lived - before < CLIENTS)
+				failed = fprintf(stderr, "torture_serve: clients do not go on with a daemon that is another one\n");
+		}
+		/* Clients die one after the other; what they held is given back to the others. */
 		for (uint32_t c = 0; c < CLIENTS; c++) {
-			pause_ms(30 + random_below(&random, 150));
-			if (c == CLIENTS - 1 && round % 2)
+			pause_ms(20 + random_below(&random, 100));
+			if (c == CLIENTS - 1 && round % 3 == 1)
 				kill(server, SIGKILL);
 			kill(clients[c], SIGKILL);
 			waitpid(clients[c], &status, 0);
@@ -167,11 +211,9 @@ int main(int argc, char **argv)
 				failed = 1;
 			}
 		}
-		if (round % 2) {
-			waitpid(server, &status, 0);
-			server = daemon_start(argv[1], argv[2]);
-		}
-		failed |= check_all() != 0;
+		if (round % 3 == 1)
+			server = daemon_kill(server, argv[1], argv[2]);
+		failed |= check_all(places[0]) != 0 || check_all(places[1]) != 0;
 		kill(server, SIGTERM);
 		waitpid(server, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status)) {
@@ -179,6 +221,7 @@ int main(int argc, char **argv)
 			failed = 1;
 		}
 	}
-	printf("%s rounds, %" PRIu64 " parts got\n", argv[3], known->gets);
-	return failed;
+	printf("%s rounds, %" PRIu64 " parts got, %" PRIu64 " put and read back, %" PRIu64 " in a daemon's second life\n",
+	       argv[3], known->gets, known->puts, known->lived);
+	return failed != 0;
 }

@@ -31,7 +31,7 @@ find_missing() {
     need ninja-build command -v ninja
     need libclang-rt-14-dev has_clang_runtime
     # One question for all first: this runs before every check.
-    if ! has_libraries 'libcrypto >= 3.0' libxxhash 'liburing >= 2.3' jansson yaml-0.1 cmocka zlib >/dev/null 2>&1; then
+    if ! has_libraries 'libcrypto >= 3.0' libxxhash 'liburing >= 2.3' jansson yaml-0.1 cmocka zlib libmicrohttpd ncursesw >/dev/null 2>&1; then
         need libssl-dev has_libraries 'libcrypto >= 3.0'
         need libxxhash-dev has_libraries libxxhash
         need liburing-dev has_libraries 'liburing >= 2.3'
@@ -39,6 +39,8 @@ find_missing() {
         need libyaml-dev has_libraries yaml-0.1
         need libcmocka-dev has_libraries cmocka
         need zlib1g-dev has_libraries zlib
+        need libmicrohttpd-dev has_libraries libmicrohttpd
+        need libncurses-dev has_libraries ncursesw
     fi
     if ! has_python ensurepip pip >/dev/null 2>&1; then
         need python3-venv has_python ensurepip

@@ -554,6 +554,11 @@ struct cairn_space_info {
 	const char *text; /* as of cairn_space_text; valid during the callback */
 	uint64_t parts;
 	uint64_t bytes;   /* raw bytes, memory and flash counted once */
+	uint64_t tier_parts[CAIRN_TIERS], tier_bytes[CAIRN_TIERS];
+	/* Since the store was opened. */
+	uint64_t hits[CAIRN_TIERS], hit_bytes[CAIRN_TIERS], misses;
+	uint64_t written_parts, written_bytes; /* taken in */
+	uint64_t evicted_parts, evicted_bytes; /* left the last tier to make room */
 };
 /* Calls back for each space that has parts or was described, until it returns non-zero. Returns the number of calls. */
 CAIRN_API long cairn_list_spaces(cairn *store, int (*each)(void *arg, const struct cairn_space_info *info), void *arg);
@@ -584,6 +589,7 @@ enum cairn_reason {
 	CAIRN_WHY_ORPHAN = 6,     /* the head of its chain is gone */
 	CAIRN_WHY_DOUBTFUL = 7,   /* damage made it unsure whether it had been dropped */
 	CAIRN_WHY_EXPIRED = 8,    /* its session is gone (tails) */
+	CAIRN_WHYS = 9,
 };
 struct cairn_explanation {
 	size_t size;
@@ -647,7 +653,21 @@ struct cairn_stat {
 	uint32_t ndevices;
 	struct cairn_device_stat device[16];
 	uint64_t flash_refused_parts, flash_refused_bytes; /* left memory without a write: over the write budget */
+	uint64_t misses_why[CAIRN_WHYS]; /* the misses by why the part is not there (CAIRN_WHY_NONE: never seen) */
+	/* Matches, each one counted once, in tokens of the longest chain given: what was asked for and what was there. */
+	uint64_t lookups, lookups_whole, lookups_part; /* the rest found nothing */
+	uint64_t lookup_tokens, found_tokens;
+	uint64_t found_bytes[CAIRN_TIERS]; /* by the fastest tier */
+	double memory_age_s;          /* how long ago what memory evicts was used last, smoothed; 0: nothing was */
+	uint32_t alarms;              /* CAIRN_ALARM_... that stand now */
+	uint32_t alarm_minutes;       /* how long it must have been so */
 };
+enum {
+	CAIRN_ALARM_WRITE_ONLY = 1u << 0, /* much is written, and less than 1 % of it read: is it ever found? */
+	CAIRN_ALARM_NO_DEMOTION = 1u << 1, /* memory loses parts that should go to flash, and nothing arrives there */
+};
+/* "write_only", "no_demotion"; of the lowest bit that is set. Never NULL; static. Any thread. */
+CAIRN_API const char *cairn_alarm_name(uint32_t alarms);
 CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat);
 
 struct cairn_tenant_stat {

@@ -17,6 +17,7 @@ struct client *client_find(struct daemon *daemon, const uint8_t id[16])
 		digest_random(client->id, 16);
 		pthread_mutex_init(&client->lock, NULL);
 		list_push_back(&daemon->clients, &client->link);
+		atomic_fetch_add_explicit(&daemon->metrics.clients, 1, memory_order_relaxed);
 	}
 	if (client)
 		client->conns++;

@@ -10,10 +10,23 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "daemon/admin.h"
 #include "net/link.h"
+#include "policy/alarm.h"
 
-enum conf_type { CONF_TEXT, CONF_SIZE, CONF_COUNT, CONF_PERCENT, CONF_MODE, CONF_WORD, CONF_PLACES, CONF_DEVICES,
-                 CONF_LIMITS };
+enum conf_type {
+	CONF_TEXT,
+	CONF_SIZE,
+	CONF_COUNT,
+	CONF_PERCENT,
+	CONF_MODE,
+	CONF_WORD,
+	CONF_ADMIN,
+	CONF_MINUTES,
+	CONF_PLACES,
+	CONF_DEVICES,
+	CONF_LIMITS,
+};
 
 struct conf_text {
 	struct conf_text *next;
@@ -38,6 +51,8 @@ static const struct conf_key {
 	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64", 0},
 	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100", 0},
 	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600", 1},
+	{"admin", CONF_ADMIN, offsetof(struct conf, admin), "HOST:PORT, or off", 1},
+	{"alarm_minutes", CONF_MINUTES, offsetof(struct conf, alarm_minutes), "a number from 1 to 10080", 1},
 	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
 	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
 	{"tenants", CONF_LIMITS, 0, "names of tenants (\"*\": all others), each with its limits", 1},
@@ -147,6 +162,13 @@ static int device_add(struct conf *conf, const char *text)
 	return 0;
 }
 
+static int is_host_port(const char *text)
+{
+	const char *colon = strrchr(text, ':');
+	uint32_t port;
+	return colon && colon > text && !number_of(colon + 1, 10, 0, 65535, &port);
+}
+
 static const struct conf_key *key_find(const char *name)
 {
 	for (int i = 0; i < CONF_KEYS; i++)
@@ -170,6 +192,11 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 		return number_of(value, 10, 1, 100, to);
 	case CONF_MODE:
 		return number_of(value, 8, 0600, 0777, to);
+	case CONF_ADMIN:
+		*(const char **)to = text_keep(conf, value);
+		return *(const char **)to && (!strcmp(value, "off") || is_host_port(value)) ? 0 : -1;
+	case CONF_MINUTES:
+		return number_of(value, 10, 1, ALARM_MINUTES_MAX, to);
 	case CONF_WORD:
 		return word_of(words_of(key), value, to);
 	case CONF_PLACES:
@@ -344,7 +371,7 @@ static int read_value(struct conf_reader *reader, const struct conf_key *key, co
 
 static int read_keys(struct conf_reader *reader, const yaml_node_t *root)
 {
-	uint32_t seen = 0;
+	uint64_t seen = 0;
 	if (root->type != YAML_MAPPING_NODE)
 		return fault(reader, root, "this is no list of keys", "lines as dir: PATH");
 	for (yaml_node_pair_t *pair = root->data.mapping.pairs.start; pair < root->data.mapping.pairs.top; pair++) {
@@ -362,7 +389,7 @@ static int read_keys(struct conf_reader *reader, const yaml_node_t *root)
 			snprintf(what, sizeof(what), "%s is there twice", key->name);
 			return fault(reader, name, what, "each key once");
 		}
-		seen |= 1u << (key - conf_keys);
+		seen |= 1ull << (key - conf_keys);
 		if (read_value(reader, key, yaml_document_get_node(&reader->document, pair->value)))
 			return -1;
 	}
@@ -444,6 +471,7 @@ void conf_print(const struct conf *conf, FILE *to)
 		fprintf(to, "segment: %llu\n", (unsigned long long)conf->segment_bytes);
 	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
 	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
+	fprintf(to, "admin: \"%s\"\nalarm_minutes: %u\n", conf->admin, conf->alarm_minutes);
 	fprintf(to, "log: %s\nlog_level: %s\n", conf_words_log[conf->log - 1], conf_words_level[conf->log_level - 1]);
 	print_tenants(conf, to);
 }
@@ -476,6 +504,10 @@ int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 	}
 	if (!conf->socket_mode)
 		conf->socket_mode = 0600;
+	if (!conf->admin)
+		conf->admin = ADMIN_PLACE;
+	if (!conf->alarm_minutes)
+		conf->alarm_minutes = ALARM_MINUTES;
 	if (!conf->log)
 		conf->log = 1;
 	if (!conf->log_level)
@@ -523,6 +555,7 @@ static int key_differs(const struct conf_key *key, const struct conf *a, const s
 	const char *const *p = x, *const *q = y;
 	switch (key->type) {
 	case CONF_TEXT:
+	case CONF_ADMIN:
 		return !*p || !*q ? *p != *q : strcmp(*p, *q) != 0;
 	case CONF_SIZE:
 		return memcmp(x, y, sizeof(uint64_t)) != 0;

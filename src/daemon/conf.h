@@ -34,6 +34,8 @@ struct conf {
 	uint32_t ntenants;
 	uint32_t log;                   /* 1: text, 2: json; 0: text */
 	uint32_t log_level;             /* enum log_level + 1; 0: info */
+	const char *admin;              /* "HOST:PORT", or "off" */
+	uint32_t alarm_minutes;
 	struct conf_text *texts;        /* all strings above */
 };
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
 
@@ -37,6 +38,7 @@ int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t res
 	                          .bulk_bytes = bulk_bytes};
 	int error = link_send(conn->net, &reply, conn->out.bytes, conn->fds, conn->nfds);
 	conn->nfds = 0;
+	conn->failed = result < 0;
 	return error ? -1 : 0;
 }
 
@@ -73,8 +75,12 @@ static int conn_step(struct conn *conn)
 	           (head.type == WIRE_HELLO) == !conn->client &&
 	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) && (bulk || !head.bulk_bytes) &&
 	           (!bulk || !bulk_receive(conn, head.bulk_bytes));
-	if (good)
+	if (good) {
+		uint64_t begun_ns = clock_mono_ns(&clock_real);
+		conn->failed = 0;
 		good = !serve(conn, &head, request, fds);
+		metrics_request(&conn->daemon->metrics, head.type, clock_mono_ns(&clock_real) - begun_ns, conn->failed);
+	}
 	for (uint32_t i = 0; i < head.nfds; i++)
 		close(fds[i]);
 	mem_free(request);
@@ -128,6 +134,7 @@ int conn_start(struct daemon *daemon, struct link *net)
 			pthread_detach(thread);
 			list_push_back(&daemon->conns, &conn->link);
 			daemon->nconns++;
+			atomic_fetch_add_explicit(&daemon->metrics.conns, 1, memory_order_relaxed);
 		}
 		pthread_mutex_unlock(&daemon->lock);
 	}

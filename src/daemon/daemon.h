@@ -15,6 +15,7 @@
 
 #include "base/list.h"
 #include "cairn/cairn.h"
+#include "daemon/metrics.h"
 #include "net/link.h"
 
 enum {
@@ -48,6 +49,8 @@ struct daemon {
 	struct list clients, conns;
 	uint32_t nconns;
 	int stopping;
+	atomic_int ready; /* serves, and does not end yet */
+	struct metrics metrics;
 };
 
 struct conn {
@@ -60,6 +63,7 @@ struct conn {
 	struct bytes_writer reply; /* into `out` */
 	int fds[WIRE_FDS_MAX];     /* to go with the reply */
 	uint32_t nfds;
+	int failed;                /* the reply's result was an error */
 	uint64_t *sent;            /* numbers of the extents that this connection has */
 	uint32_t nsent, sent_room;
 	uint64_t extents_told;     /* memory_generation + 1 of the list that this connection was told last; 0: none */

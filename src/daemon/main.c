@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "daemon/admin.h"
 #include "daemon/conf.h"
 #include "daemon/daemon.h"
 #include "daemon/listen.h"
@@ -48,6 +49,8 @@ struct server {
 	struct conf start, now; /* as it was started, and as it is in force */
 	struct listeners listeners;
 	struct daemon daemon;
+	struct admin *admin; /* NULL: none */
+	uint32_t alarms;     /* that were said */
 	int signals, private;
 };
 
@@ -80,6 +83,7 @@ static const struct argp_option options[] = {
 	{"flash", KEY_CONF + 3, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 1},
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
 	{"segment", KEY_CONF + 5, "SIZE", 0, "Segments of a device that is made (fits the budget)", 1},
+	{"admin", KEY_CONF + 8, "HOST:PORT", 0, "Metrics and health over HTTP, or off (127.0.0.1:7411)", 1},
 	{"log", KEY_CONF + 6, "FORM", 0, "text or json (text)", 1},
 	{"log-level", KEY_CONF + 7, "LEVEL", 0, "error, warning, info or debug (info)", 1},
 	{"check", KEY_CHECK, NULL, 0, "Check the configuration and end", 2},
@@ -87,7 +91,8 @@ static const struct argp_option options[] = {
 	{"print-config", KEY_PRINT, NULL, 0, "Print the configuration in force and end", 2},
 	{0},
 };
-static const char *const conf_words[] = {"dir", "listen", "memory", "flash", "catalog", "segment", "log", "log_level"};
+static const char *const conf_words[] = {"dir",     "listen", "memory",    "flash", "catalog",
+                                         "segment", "log",    "log_level", "admin"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -136,9 +141,33 @@ static int conf_load(const struct words *words, struct conf *ret_conf, char ret_
 
 /* ---- reload ------------------------------------------------------------------------------------------------------ */
 
-static void conf_apply(const struct conf *conf)
+/* What takes effect at once. */
+static void conf_apply(struct server *server, const struct conf *conf)
 {
 	log_set(conf->log == 2, (enum log_level)(conf->log_level - 1));
+	store_alarm_minutes(server->daemon.store, conf->alarm_minutes);
+}
+
+/* Metrics and health are a help, not a need: without them cairnd goes on. */
+static void admin_start(struct server *server, const char *place)
+{
+	if (server->private || !strcmp(place, "off"))
+		return;
+	int error = admin_open(&server->daemon, place, &server->admin);
+	if (error)
+		LOG(LOG_WARNING, "no metrics and no health: their port can not be had", LOG_TEXT("admin", place),
+		    LOG_TEXT("why", strerror(-error)));
+	else
+		LOG(LOG_INFO, "metrics and health", LOG_TEXT("admin", place), LOG_NUMBER("port", admin_port(server->admin)));
+}
+
+static void admin_change(struct server *server, const char *place)
+{
+	if (server->admin && !strcmp(server->now.admin, place))
+		return;
+	admin_close(server->admin);
+	server->admin = NULL;
+	admin_start(server, place);
 }
 
 static void say_restart(void *arg, const char *key, int live)
@@ -169,14 +198,17 @@ static void reload(struct server *server)
 	if (error) {
 		LOG(LOG_ERROR, "the configuration was not taken: nothing has changed", LOG_TEXT("why", fault));
 		conf_done(&conf);
+		atomic_fetch_add(&server->daemon.metrics.reloads_failed, 1);
 		return;
 	}
-	conf_apply(&conf);
+	conf_apply(server, &conf);
 	conf_compare(&server->start, &conf, say_restart, NULL);
 	conf_compare(&server->now, &conf, say_changed, NULL);
 	char local[LINK_PATH_MAX];
 	snprintf(local, sizeof(local), "%s", conf_local_place(&server->now));
 	listeners_change(&server->listeners, &conf);
+	admin_change(server, conf.admin);
+	atomic_fetch_add(&server->daemon.metrics.reloads, 1);
 	conf_done(&server->now);
 	server->now = conf;
 	if (strcmp(local, conf_local_place(&conf)) != 0 && place_tell(server->start.dir, conf_local_place(&conf)))
@@ -205,8 +237,29 @@ static void accept_one(struct server *server, const struct listener *listener)
 	struct link *net;
 	int error = link_accept(listener->link, &net) ? 0 : conn_start(&server->daemon, net);
 	if (error)
+		atomic_fetch_add(&server->daemon.metrics.conns_refused, 1);
+	if (error)
 		LOG(LOG_WARNING, "a connection was refused: too many, or no memory for another",
 		    LOG_TEXT("place", listener->place.text), LOG_TEXT("why", strerror(-error)));
+}
+
+/* Says an alarm when it is raised and when it is over. */
+static void alarms_say(struct server *server)
+{
+	cairn *store = server->daemon.store;
+	pthread_mutex_lock(&store->lock);
+	uint32_t alarms = store_alarms(store), minutes = store->alarm.minutes;
+	pthread_mutex_unlock(&store->lock);
+	for (uint32_t bit = CAIRN_ALARM_WRITE_ONLY; bit <= CAIRN_ALARM_NO_DEMOTION; bit <<= 1) {
+		if ((alarms & bit) && !(server->alarms & bit))
+			LOG(LOG_WARNING, "alarm", LOG_TEXT("kind", cairn_alarm_name(bit)), LOG_NUMBER("minutes", minutes),
+			    LOG_TEXT("what", bit == CAIRN_ALARM_WRITE_ONLY
+			                         ? "much is written and less than 1 % of it read: compare keys with cairn explain"
+			                         : "memory evicts what is in no other tier, and nothing arrives in flash"));
+		if (!(alarms & bit) && (server->alarms & bit))
+			LOG(LOG_INFO, "alarm over", LOG_TEXT("kind", cairn_alarm_name(bit)));
+	}
+	server->alarms = alarms;
 }
 
 static uint64_t now_ms(void)
@@ -235,6 +288,7 @@ static void serve_all(struct server *server)
 		if (n > 0 && polls[0].revents && signal_take(server))
 			return;
 		log_flush();
+		alarms_say(server);
 		if (daemon_conns(&server->daemon))
 			used_ms = now_ms();
 		else if (server->private && now_ms() - used_ms >= patience_ms)
@@ -281,19 +335,23 @@ static int run(struct server *server)
 {
 	if (server_open(server))
 		return 2;
-	conf_apply(&server->now);
+	conf_apply(server, &server->now);
 	if (place_tell(server->start.dir, conf_local_place(&server->now)))
 		log_say(LOG_WARNING,
 		        "the directory's file `daemon` can not be written: who is given the directory will not find us");
 	LOG(LOG_INFO, "ready", LOG_TEXT("version", CAIRN_VERSION), LOG_TEXT("dir", server->start.dir),
 	    LOG_NUMBER("places", server->listeners.n));
+	admin_start(server, server->now.admin);
+	atomic_store(&server->daemon.ready, 1);
 	notify("READY=1");
 	serve_all(server);
+	atomic_store(&server->daemon.ready, 0);
 	notify("STOPPING=1");
 	log_say(LOG_INFO, "ending");
 	place_forget(server->start.dir);
 	listeners_close(&server->listeners);
 	daemon_stop(&server->daemon);
+	admin_close(server->admin); /* until here it says that we are not ready any more */
 	int error = cairn_close(server->daemon.store);
 	if (error)
 		LOG(LOG_ERROR, "the store did not close well", LOG_TEXT("why", cairn_error_text()));

@@ -51,6 +51,9 @@ static struct cairn_space *space_of(cairn *store, const struct catalog_entry *e)
 
 void entry_event(cairn *store, const struct catalog_entry *e, uint32_t kind, uint32_t tier, uint32_t reason)
 {
+	count_presence(store, e, kind, tier, reason);
+	if (space_of(store, e)->internal)
+		return;
 	uint64_t sequence = ++store->event_last;
 	struct cairn_event *event = &store->events[sequence % STORE_EVENTS];
 	memset(event, 0, sizeof(*event));
@@ -271,6 +274,7 @@ void entry_flash_forget(cairn *store, uint32_t entry)
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	account_sub(store, e);
 	e->flags = (uint8_t)(e->flags & ~(CATALOG_FLASH | CATALOG_DURABLE));
+	count_presence(store, e, CAIRN_EVENT_REMOVED, CAIRN_TIER_FLASH, 0);
 }
 
 void entry_set_kept(cairn *store, uint32_t entry, int kept)
@@ -540,6 +544,7 @@ void entry_verify(cairn *store)
 	uint64_t live_bytes[STORE_DEVICES] = {0}, live_parts[STORE_DEVICES] = {0}, in_spaces = 0, in_devices = 0;
 	catalog_verify(store->catalog);
 	memory_check(store->memory);
+	count_verify(store);
 	for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		int ghost = (e->flags & CATALOG_GHOST) != 0;

@@ -264,15 +264,6 @@ static int copy_out(const cairn *store, struct cairn_item *item, uint32_t slot)
 	                       memory_slot(store->memory, slot)->raw_check);
 }
 
-static void count_hit(cairn *store, uint32_t tenant, uint32_t tier, uint64_t bytes)
-{
-	store->stat.tier[tier].hits++;
-	store->stat.tier[tier].hit_bytes += bytes;
-	store->tenants[tenant].stat.hits[tier]++;
-	store->tenants[tenant].stat.hit_bytes[tier] += bytes;
-	entry_tick(store, bytes);
-}
-
 /* The copy in memory is bad: out with it; 1: there is another one in flash. */
 static int memory_damaged(cairn *store, uint32_t slot)
 {
@@ -308,7 +299,7 @@ static void get_finish(struct get_work *work, size_t i)
 		if (good) {
 			item->status = CAIRN_OK;
 			item->ret_tier = work->tier[i];
-			count_hit(store, work->space->tenant, work->tier[i], item->ret_bytes);
+			count_hit(store, work->space, work->tier[i], item->ret_bytes);
 			if (s->entry)
 				slot_recent(store, slot);
 			slot_release(store, slot);
@@ -373,11 +364,9 @@ static void get_batch(struct get_work *work)
 		if (work->step[i] == GET_WAIT)
 			get_finish(work, i);
 	}
-	uint64_t misses = 0;
 	for (size_t i = 0; i < work->n; i++)
-		misses += work->items[i].status == CAIRN_MISS;
-	store->stat.misses += misses;
-	store->tenants[work->space->tenant].stat.misses += misses;
+		if (work->items[i].status == CAIRN_MISS)
+			count_miss(store, work->space, &work->items[i].key, work->items[i].part);
 }
 
 /* The head of the chain is used last, so that its end goes first. */
@@ -578,14 +567,14 @@ int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn
 			store->tenants[space->tenant].leased_bytes += bytes;
 			item->ret_tier = tier;
 			item->ret_check = s->raw_check;
-			count_hit(store, space->tenant, tier, bytes);
+			count_hit(store, space, tier, bytes);
 			use_count(store, slot);
 			if (s->entry)
 				slot_recent(store, slot);
 		}
 	}
-	store->stat.misses += status == CAIRN_MISS;
-	store->tenants[space->tenant].stat.misses += status == CAIRN_MISS;
+	if (status == CAIRN_MISS)
+		count_miss(store, space, &item->key, item->part);
 	pthread_mutex_unlock(&store->lock);
 	item->status = status;
 	if (status)

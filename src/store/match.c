@@ -287,6 +287,17 @@ void match_let_go(cairn *store, struct match_answer *match)
 	match_leave(store, match);
 }
 
+/* Tokens of the longest chain that was given. */
+static uint64_t asked_tokens(const struct match_work *work)
+{
+	uint64_t most = 0;
+	for (uint32_t g = 0; g < work->space->space.ngroups; g++) {
+		uint64_t tokens = work->chains[g] ? work->chains[g]->nkeys * work->space->space.groups[g].block_tokens : 0;
+		most = tokens > most ? tokens : most;
+	}
+	return most;
+}
+
 /* Finds the answer, holds its blocks and makes it known. 0 or BUSY. */
 static int answer_make(struct match_work *work, struct match_answer *answer, uint32_t timeout_ms, uint32_t max)
 {
@@ -308,6 +319,7 @@ static int answer_make(struct match_work *work, struct match_answer *answer, uin
 	answer->read = answer->nheld;
 	answer->tokens = answer->info.tokens;
 	judge_worth(store, work->space, &answer->info);
+	count_lookup(store, asked_tokens(work), &answer->info);
 	list_push_back(&store->matches, &answer->link);
 	store->nmatches++;
 	return 0;

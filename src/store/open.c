@@ -718,6 +718,7 @@ static int policy_start(cairn *store, const struct cairn_options *options)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
 	watch_init(&store->watch, store->watch_cells, ncells, watch_time(clock_mono_ns(store->clock)));
 	memory_policy(store->memory, &policy);
+	alarm_set(&store->alarm, 0);
 	admit_budget_init(&store->write_budget, options->flash_write_bytes_day, memory_part_max(store->memory),
 	                  clock_mono_ns(store->clock));
 	store->admit = (struct admit){.ncells = ADMIT_CELLS, .cells = mem_array(ADMIT_CELLS, sizeof(struct admit_cell))};

@@ -455,10 +455,7 @@ static void put_publish(struct put_work *work, size_t index)
 	slot_recent(store, slot);
 	entry_tick(store, e->length);
 	entry_event(store, e, CAIRN_EVENT_STORED, CAIRN_TIER_MEMORY, 0);
-	store->stat.tier[CAIRN_TIER_MEMORY].written_parts++;
-	store->stat.tier[CAIRN_TIER_MEMORY].written_bytes += e->length;
-	store->tenants[work->space->tenant].stat.written_parts++;
-	store->tenants[work->space->tenant].stat.written_bytes += e->length;
+	count_written(store, work->space, e->length);
 	work->step[index] = PUT_STORED;
 	work->write[index] = 0;
 	/* Tails go down with their saved session alone; a chain without its head is not worth a write unless asked for. */

@@ -165,17 +165,21 @@ CAIRN_API long cairn_list_spaces(cairn *store, int (*each)(void *arg, const stru
 	for (uint32_t i = 0; i < store->nspaces && !stop; i++) {
 		struct cairn_space *space = store->spaces[i];
 		struct cairn_space_info info = {.size = sizeof(info), .text = text};
-		if (space->manifest || (space->described && space->misses))
+		if (space->manifest || space->internal || (space->described && space->misses))
 			continue;
 		memcpy(info.id.bytes, space->id, 32);
 		(void)cairn_space_text(space, text, TEXT);
-		for (uint32_t entry = catalog_next(store->catalog, 0); entry; entry = catalog_next(store->catalog, entry)) {
-			const struct catalog_entry *e = catalog_at(store->catalog, entry);
-			if (e->space != space->number || (e->flags & CATALOG_GHOST))
-				continue;
-			info.parts++;
-			info.bytes += e->length;
-		}
+		info.parts = space->count.parts;
+		info.bytes = space->count.bytes;
+		memcpy(info.tier_parts, space->count.tier_parts, sizeof(info.tier_parts));
+		memcpy(info.tier_bytes, space->count.tier_bytes, sizeof(info.tier_bytes));
+		memcpy(info.hits, space->count.hits, sizeof(info.hits));
+		memcpy(info.hit_bytes, space->count.hit_bytes, sizeof(info.hit_bytes));
+		info.misses = space->count.misses;
+		info.written_parts = space->count.written_parts;
+		info.written_bytes = space->count.written_bytes;
+		info.evicted_parts = space->count.evicted_parts;
+		info.evicted_bytes = space->count.evicted_bytes;
 		pthread_mutex_unlock(&store->lock);
 		stop = each(arg, &info);
 		calls++;
@@ -198,7 +202,8 @@ CAIRN_API long cairn_list_parts(cairn *store, const cairn_digest *space_id,
 	     entry = catalog_next(store->catalog, entry)) {
 		const struct catalog_entry *e = catalog_at(store->catalog, entry);
 		const struct cairn_space *space = store->spaces[e->space - 1];
-		if ((e->flags & CATALOG_GHOST) || (space_id ? memcmp(space->id, space_id->bytes, 32) != 0 : space->manifest))
+		if ((e->flags & CATALOG_GHOST) || space->internal ||
+		    (space_id ? memcmp(space->id, space_id->bytes, 32) != 0 : space->manifest))
 			continue;
 		int memory = e->slot && memory_slot(store->memory, e->slot)->state == MEMORY_READY;
 		int flash = (e->flags & CATALOG_FLASH) != 0;
@@ -291,6 +296,8 @@ CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat)
 	stat->catalog_bytes = catalog.bytes;
 	stat->catalog_entries = catalog.entries;
 	stat->catalog_capacity = catalog.capacity;
+	stat->alarms = store_alarms(store);
+	stat->alarm_minutes = store->alarm.minutes;
 	pthread_mutex_unlock(&store->lock);
 	memcpy(ret_stat, stat, ret_stat->size);
 	mem_free(stat);

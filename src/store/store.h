@@ -22,6 +22,7 @@
 #include "fmt/manifest.h"
 #include "io/io.h"
 #include "policy/admit.h"
+#include "policy/alarm.h"
 #include "policy/evict.h"
 #include "policy/watch.h"
 #include "store/catalog.h"
@@ -41,8 +42,17 @@ enum {
 
 #define STORE_AVOID_NS 5000000000ull /* how long chains go around a device whose write failed */
 
+/* What a space has and had; under the store's lock. */
+struct space_count {
+	uint64_t parts, bytes; /* in whatever tier, counted once */
+	uint64_t tier_parts[CAIRN_TIERS], tier_bytes[CAIRN_TIERS];
+	uint64_t hits[CAIRN_TIERS], hit_bytes[CAIRN_TIERS], misses;
+	uint64_t written_parts, written_bytes, evicted_parts, evicted_bytes;
+};
+
 struct cairn_space {
 	struct cairn *store;
+	struct space_count count;
 	struct key_space space;   /* all zero where only the id is known (manifests, foreign spaces) */
 	uint8_t id[32];
 	uint16_t number;
@@ -53,6 +63,7 @@ struct cairn_space {
 	uint8_t manifest;         /* holds a tenant's manifests */
 	uint32_t flash_parts;
 	uint64_t flash_bytes;     /* live */
+	uint8_t internal;         /* of store_probe: neither counted nor told of */
 	uint32_t remote_number;   /* the daemon's, of its life remote_life; under the remote's lock */
 	uint64_t remote_life;
 };
@@ -174,6 +185,10 @@ struct cairn {
 	struct cairn_event *events;
 	uint64_t event_last;
 	struct cairn_stat stat;   /* counters */
+	struct alarm alarm;
+	struct cairn_space *probe; /* of store_probe */
+	cairn_key probe_key;
+	uint64_t lost_bytes;      /* evicted from memory and in no other tier, but not over the write budget */
 	uint32_t calls;           /* in progress, for close's check */
 	int closing;
 };
@@ -275,6 +290,36 @@ int tenant_entry_guarded(const cairn *store, const struct catalog_entry *e, uint
 int32_t tenant_refuse(cairn *store, uint32_t tenant, uint64_t bytes, int32_t error, const char *what);
 /* Whether a part can not be in memory at all within the quota: there is no use in waiting. */
 int tenant_never(const cairn *store, uint32_t tenant, uint64_t bytes);
+
+/* ---- count.c: what is counted, per tier and space ---------------------------------------------------------------- */
+
+/* A part came to a tier, or left it; its entry says where else it is. */
+void count_presence(cairn *store, const struct catalog_entry *entry, uint32_t kind, uint32_t tier, uint32_t reason);
+void count_hit(cairn *store, const struct cairn_space *space, uint32_t tier, uint64_t bytes);
+void count_written(cairn *store, const struct cairn_space *space, uint64_t bytes);
+void count_miss(cairn *store, const struct cairn_space *space, const cairn_key *key, uint32_t part);
+void count_lookup(cairn *store, uint64_t tokens, const struct cairn_match_info *info);
+void count_verify(cairn *store);
+/* The alarms that stand now; looked at every second or so, they come and go in time. */
+uint32_t store_alarms(cairn *store);
+/* How long it must have been so; 0: the default. Any thread. */
+void store_alarm_minutes(cairn *store, uint32_t minutes);
+
+/* ---- probe.c ----------------------------------------------------------------------------------------------------- */
+
+/* A put and a get of a part that nobody sees. 0, DAMAGED, or an error: BUSY, FULL and QUOTA say that there is much to
+ * do. One at a time. */
+int store_probe(cairn *store, uint32_t timeout_ms);
+/* Whether the devices answer, by a flush of what is there. 0, LATE, IO. */
+int store_probe_flash(cairn *store, uint32_t timeout_ms);
+
+/* What waits now. */
+struct store_load {
+	uint32_t requests, requests_max; /* of the devices */
+	uint64_t dirty_bytes, dirty_max_bytes; /* on their way to flash */
+	uint64_t events; /* the last one's sequence */
+};
+void store_load(cairn *store, struct store_load *ret_load);
 
 /* ---- host.c ------------------------------------------------------------------------------------------------------ */
 extern const struct tier_host store_host;

@@ -14,8 +14,16 @@
 #include "daemon/log.h"
 
 static uint64_t now_ns;
-static uint64_t mono(void *arg) { (void)arg; return now_ns; }
-static uint64_t wall(void *arg) { (void)arg; return 1700000000 + now_ns / 1000000000; }
+static uint64_t mono(void *arg)
+{
+	(void)arg;
+	return now_ns;
+}
+static uint64_t wall(void *arg)
+{
+	(void)arg;
+	return 1700000000 + now_ns / 1000000000;
+}
 static const struct clock hand_clock = {mono, wall, NULL};
 static int ends[2];
 static char out[65536];
@@ -77,7 +85,9 @@ static void test_log__stays_one_line_when_values_are_hostile(void **state)
 			value[c - 1] = (char)c;
 		value[255] = 0;
 		LOG(LOG_INFO, "hostile", LOG_TEXT("value", value), LOG_TEXT("next", "x\" level=error msg=\"forged"),
-		    LOG_TEXT("c1", "\xc2\x9b" "2J"), LOG_TEXT("good", "\xc3\xa9"));
+		    LOG_TEXT("c1", "\xc2\x9b"
+		                   "2J"),
+		    LOG_TEXT("good", "\xc3\xa9"));
 		assert_int_equal(lines(), 1);
 		for (const char *at = out; at[1]; at++)
 			assert_true((uint8_t)*at >= ' ' && *at != 0x7f);

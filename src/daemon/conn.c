@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "daemon/arrive.h"
 #include "daemon/daemon.h"
 
 int conn_begin(struct conn *conn, const char *text, size_t bytes)
@@ -42,24 +43,6 @@ int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t res
 	return error ? -1 : 0;
 }
 
-/* The payload of a put, into memory of our own. 0 or -1. */
-static int bulk_receive(struct conn *conn, uint64_t bytes)
-{
-	if (bytes > conn->stage_bytes) {
-		uint64_t room = 4u << 20;
-		while (room < bytes)
-			room *= 2;
-		uint8_t *stage = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		if (stage == MAP_FAILED)
-			return -1;
-		if (conn->stage)
-			munmap(conn->stage, conn->stage_bytes);
-		conn->stage = stage;
-		conn->stage_bytes = room;
-	}
-	return link_receive_bytes(conn->net, conn->stage, bytes) ? -1 : 0;
-}
-
 /* One request. Whether there may be another. */
 static int conn_step(struct conn *conn)
 {
@@ -74,7 +57,9 @@ static int conn_step(struct conn *conn)
 	           !wire_request_decode(head.type, conn->in.bytes, head.body_bytes, request) &&
 	           (head.type == WIRE_HELLO) == !conn->client &&
 	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) && (bulk || !head.bulk_bytes) &&
-	           (!bulk || !bulk_receive(conn, head.bulk_bytes));
+	           (head.type != WIRE_SAVE || !head.bulk_bytes ||
+	            (!arrive_stage(conn, head.bulk_bytes) &&
+	             !link_receive_bytes(conn->net, conn->stage, head.bulk_bytes)));
 	if (good) {
 		uint64_t begun_ns = clock_mono_ns(&clock_real);
 		conn->failed = 0;

@@ -51,6 +51,7 @@ struct daemon {
 	int stopping;
 	atomic_int ready; /* serves, and does not end yet */
 	struct metrics metrics;
+	uint64_t arriving; /* bytes that are being received straight into the memory tier; atomic */
 };
 
 struct conn {

@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "daemon/arrive.h"
 #include "daemon/daemon.h"
 #include "fmt/key.h"
 #include "store/session.h"
@@ -223,7 +224,7 @@ static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_
 	}
 }
 
-/* Whether the payload that came is what was sent: a checksum for each item lies behind it. */
+/* Whether the tails that came are what was sent: a checksum for each lies behind them. */
 static int payload_check(struct conn *conn, const struct wire_item *items, uint32_t nitems, uint64_t bulk_bytes)
 {
 	if (bulk_bytes < 8ull * nitems)
@@ -315,6 +316,43 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 	return error;
 }
 
+/* A put of another server: its parts are received as the store wants them. */
+static int serve_arrival(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
+{
+	const struct wire_batch *batch = &request->u.batch;
+	struct batch_work *work = mem_alloc(sizeof(*work));
+	struct cairn_call call = {.size = sizeof(call),
+	                          .timeout_ms = head->timeout_ms,
+	                          .durability = batch->durability,
+	                          .background = batch->background};
+	struct arrival arrival;
+	if (!work || arrival_begin(conn, &arrival, batch, work->items, head->bulk_bytes)) {
+		mem_free(work);
+		return -1; /* what is behind the frame can not be told from the next one */
+	}
+	cairn_space *space = space_of(conn, batch->space);
+	int64_t result = space ? batch_items(conn, batch, 1, work) : CAIRN_E_INVAL;
+	int none = result != 0;
+	if (!none)
+		result = store_put_from(conn->daemon->store, space, work->items, batch->nitems, &call, &arrival.source);
+	int failed = result < 0, error = arrival_end(&arrival);
+	if (!error && none) {
+		error = reply_plain(conn, head, result);
+	} else if (!error) {
+		for (uint32_t i = 0; i < batch->nitems; i++) {
+			result_of(&work->items[i], &work->results[i]);
+			failed |= work->results[i].status < 0;
+		}
+		error = conn_begin(conn, failed ? cairn_error_text() : NULL,
+		                   (size_t)batch->nitems * sizeof(struct wire_result));
+		for (uint32_t i = 0; i < batch->nitems && !error; i++)
+			wire_add_result(&conn->reply, &work->results[i]);
+		error = error ? error : conn_reply(conn, head, result, 0);
+	}
+	mem_free(work);
+	return error;
+}
+
 static int serve_batch(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_batch *batch = &request->u.batch;
@@ -328,8 +366,7 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	                          .background = batch->background};
 	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
 	if (!result && conn->tcp)
-		result = request->type == WIRE_PUT ? payload_check(conn, batch->items, batch->nitems, head->bulk_bytes)
-		                                   : err_set(CAIRN_E_INVAL, "no memory is shared with another server");
+		result = err_set(CAIRN_E_INVAL, "no memory is shared with another server");
 	if (!result)
 		result = batch_items(conn, batch, request->type != WIRE_LEASE, work);
 	if (result) {
@@ -731,6 +768,7 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 	case WIRE_STAGE:
 		return serve_stage(conn, head, request, fds[0]);
 	case WIRE_PUT:
+		return conn->tcp ? serve_arrival(conn, head, request) : serve_batch(conn, head, request);
 	case WIRE_GET:
 	case WIRE_LEASE:
 		return serve_batch(conn, head, request);

@@ -185,9 +185,14 @@ int link_send_bytes(struct link *link, const void *bytes, size_t length)
 	return length ? link_send_parts(link, &part, 1) : 0;
 }
 
+int link_receive_by(struct link *link, void *bytes, size_t length, int64_t deadline_ms)
+{
+	return link->ops->receive(link, bytes, length, NULL, NULL, deadline_ms);
+}
+
 int link_receive_bytes(struct link *link, void *bytes, size_t length)
 {
-	return link->ops->receive(link, bytes, length, NULL, NULL, deadline_on(link, LINK_FRAME_MS));
+	return link_receive_by(link, bytes, length, deadline_on(link, LINK_FRAME_MS));
 }
 
 int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,

@@ -90,6 +90,7 @@ int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, 
 int link_send_bytes(struct link *link, const void *bytes, size_t length);
 int link_send_parts(struct link *link, struct iovec *parts, size_t nparts); /* parts is changed */
 int link_receive_bytes(struct link *link, void *bytes, size_t length);
+int link_receive_by(struct link *link, void *bytes, size_t length, int64_t deadline_ms); /* of link_now_ms */
 
 /* ---- transports (socket.c) ----------------------------------------------------------------------------------------*/
 

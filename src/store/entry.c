@@ -328,6 +328,16 @@ void entry_memory_clear(cairn *store, uint32_t entry, uint32_t reason)
 		entry_gone(store, entry, CAIRN_TIER_MEMORY, reason);
 }
 
+void entry_abandon(cairn *store, uint32_t entry)
+{
+	struct catalog_entry *e = catalog_at(store->catalog, entry);
+	check(e->slot && memory_slot(store->memory, e->slot)->state == MEMORY_FILLING && !(e->flags & CATALOG_FLASH));
+	slot_detach(store, e, CAIRN_WHY_NONE);
+	store->sweep_wanted |= e->children > 0;
+	e->holds = 0;
+	catalog_remove(store->catalog, entry);
+}
+
 void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason)
 {
 	struct catalog_entry *e = catalog_at(store->catalog, entry);

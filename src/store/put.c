@@ -60,14 +60,18 @@ void buffers_use(const struct cairn_item *items, size_t n, int delta)
 				__atomic_fetch_add(&items[i].bufs[b].region->uses, (uint32_t)delta, __ATOMIC_ACQ_REL);
 }
 
-static uint64_t source_hash(const struct cairn_item *item)
+/* The checksum of what is to be put. 0, or the item's status. */
+static int32_t source_hash(const struct store_call *call, const struct cairn_item *item, uint64_t *ret_hash)
 {
 	struct digest_xxh xxh;
+	if (call->source)
+		return call->source->take(call->source->arg, item, NULL, ret_hash);
 	digest_xxh_init(&xxh, 0);
 	for (uint32_t i = 0; i < item->nbufs; i++)
 		if (item->bufs[i].length)
 			digest_xxh_add(&xxh, buffer_address(&item->bufs[i]), item->bufs[i].length);
-	return digest_xxh_done(&xxh);
+	*ret_hash = digest_xxh_done(&xxh);
+	return 0;
 }
 
 /* ---- one step of a batch ----------------------------------------------------------------------------------------- */
@@ -147,10 +151,13 @@ static int32_t put_existing(struct put_work *work, struct cairn_item *item, uint
 			slot_recent(store, e->slot);
 	}
 	pthread_mutex_unlock(&store->lock);
-	uint64_t hash = source_hash(item);
+	uint64_t hash = 0;
+	int32_t status = source_hash(work->call, item, &hash);
 	uint64_t mine =
 		segment_stored_check(item->key.bytes, work->space->id, item->part, (uint32_t)bytes, (uint32_t)bytes, 0, hash);
 	pthread_mutex_lock(&store->lock);
+	if (status)
+		return status;
 	item->ret_check = hash;
 	if (mine != have)
 		store->stat.put_conflicts++;
@@ -278,7 +285,12 @@ static void put_copy(struct put_work *work, size_t index)
 	cairn *store = work->store;
 	struct cairn_item *item = &work->items[index];
 	uint8_t *to = memory_address(store->memory, work->slot[index]);
+	const struct store_source *source = work->call->source;
 	struct digest_xxh xxh;
+	if (source) {
+		item->status = source->take(source->arg, item, to, &item->ret_check);
+		return;
+	}
 	digest_xxh_init(&xxh, 0);
 	buffers_fence(item);
 	for (uint32_t i = 0; i < item->nbufs; i++) {
@@ -475,6 +487,18 @@ static void put_publish(struct put_work *work, size_t index)
 	slot_release(store, slot);
 }
 
+/* The bytes did not come: nobody has seen the part, and others that waited for it may put theirs. */
+static void put_abandon(struct put_work *work, size_t index)
+{
+	cairn *store = work->store;
+	uint32_t slot = work->slot[index], entry = memory_slot(store->memory, slot)->entry;
+	work->step[index] = PUT_DONE;
+	work->copying_bytes -= memory_slot(store->memory, slot)->length;
+	if (entry)
+		entry_abandon(store, entry);
+	slot_release(store, slot);
+}
+
 /* Writes an entry down that is in memory but was not written by its put. */
 static void existing_down(struct put_work *work, size_t index)
 {
@@ -602,7 +626,9 @@ static void put_copies(struct put_work *work, size_t from, size_t to)
 			put_copy(work, i);
 	pthread_mutex_lock(&work->store->lock);
 	for (size_t i = from; i < to; i++)
-		if (work->step[i] == PUT_COPY)
+		if (work->step[i] == PUT_COPY && work->items[i].status < 0)
+			put_abandon(work, i);
+		else if (work->step[i] == PUT_COPY)
 			put_publish(work, i);
 }
 
@@ -685,8 +711,8 @@ static int fail_items(struct cairn_item *items, size_t n, int status)
 	return status;
 }
 
-CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t nitems,
-                         const struct cairn_call *given)
+long store_put_from(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t nitems,
+                    const struct cairn_call *given, const struct store_source *source)
 {
 	struct store_call call;
 	int error = !store || !space || space->store != store || (nitems && !items)
@@ -702,6 +728,7 @@ CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct c
 	if (error)
 		return items ? fail_items(items, nitems, error) : error;
 	buffers_use(items, nitems, 1);
+	call.source = source;
 	long good;
 	if (store->remote) {
 		struct cairn_call plain = {.timeout_ms = given ? given->timeout_ms : 0,
@@ -715,6 +742,12 @@ CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct c
 	}
 	buffers_use(items, nitems, -1);
 	return good;
+}
+
+CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t nitems,
+                         const struct cairn_call *given)
+{
+	return store_put_from(store, space, items, nitems, given, NULL);
 }
 
 /* ---- making durable what is there already (sessions) ------------------------------------------------------------- */

@@ -325,24 +325,23 @@ static int item_send(struct link *net, const struct cairn_item *item, uint64_t *
 	return 0;
 }
 
-/* The batch, its bytes, and behind them a checksum each: a part that changed on its way is not put. */
+/* The batch, and its parts, each with its checksum behind it: one that changed on its way is not put. */
 static int batch_travel(struct data_work *work, struct cairn_item *items, uint32_t timeout_ms)
 {
 	struct wire_batch *batch = &work->request.u.batch;
-	uint64_t checks[WIRE_ITEMS_MAX], bytes = 0;
+	uint64_t check, bytes = 0;
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		batch->items[i].offset = bytes;
-		bytes += batch->items[i].length;
+		bytes += batch->items[i].length + sizeof(check);
 	}
-	int error = remote_send(work->link, &work->request, time_left(work, timeout_ms), bytes + 8 * batch->nitems);
+	int error = remote_send(work->link, &work->request, time_left(work, timeout_ms), bytes);
 	for (uint32_t i = 0; i < batch->nitems && !error; i++) {
-		if (work->refused[i])
-			checks[i] = digest_xxh3(NULL, 0, 0);
-		else
-			error = item_send(work->link->net, &items[work->index[i]], &checks[i]);
+		check = digest_xxh3(NULL, 0, 0);
+		if (!work->refused[i])
+			error = item_send(work->link->net, &items[work->index[i]], &check);
+		if (!error)
+			error = link_send_bytes(work->link->net, &check, sizeof(check));
 	}
-	if (!error)
-		error = link_send_bytes(work->link->net, checks, 8 * batch->nitems);
 	if (error) {
 		work->broken = 1;
 		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));

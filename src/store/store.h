@@ -248,6 +248,8 @@ void entry_memory_clear(cairn *store, uint32_t entry, uint32_t reason);
 void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason);
 /* Removes it from all tiers. */
 void entry_remove(cairn *store, uint32_t entry, uint32_t reason);
+/* Its bytes did not come: it never was. The slot is the caller's. */
+void entry_abandon(cairn *store, uint32_t entry);
 /* Lets go of one ref of a slot. */
 void slot_release(cairn *store, uint32_t slot);
 /* Now, as policy/watch.h counts time; memory is told. */
@@ -326,16 +328,27 @@ extern const struct tier_host store_host;
 extern const struct flash_checkpoint store_checkpoint;
 
 /* ---- get.c, put.c: the blocking forms under the public ones ------------------------------------------------------ */
+/* Where the bytes of a put come from, when they do not lie in its items' buffers yet. */
+struct store_source {
+	void *arg;
+	/* Without the lock: writes an item's bytes to `to` (NULL: they are only looked at) and says their checksum. 0, or
+	 * the item's status: they did not come, or not as they were sent. */
+	int (*take)(void *arg, const struct cairn_item *item, uint8_t *to, uint64_t *ret_check);
+};
 struct store_call {
 	uint64_t deadline_ns;
 	uint32_t durability;
 	uint32_t background;
 	uint32_t manifest; /* the items are manifests */
 	uint32_t device_hint; /* device + 1 to write to where it works; 0: as the chain says */
+	const struct store_source *source; /* NULL: the items' buffers */
 };
 int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
 long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
                const struct store_call *call);
+/* cairn_put of items whose bytes come from `source`; their buffers say how many. */
+long store_put_from(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
+                    const struct cairn_call *call, const struct store_source *source);
 /* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
  * since `since` (watch_now). 0: not now. */
 int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);

@@ -411,42 +411,104 @@ static void test_remote__checks_what_travels(void **state)
 	done(&served);
 }
 
-/* A put whose bytes change on their way: nothing is stored under its key. */
+/* A put as another server sends it: `n` parts of 1,000 bytes, each with its checksum behind it, of which `bytes` leave.
+ * The payload of part i begins at i * 1008. */
+static void put_raw(cairn *store, cairn_space *space, struct remote_link *link, const uint8_t *payload, uint32_t n,
+                    size_t bytes)
+{
+	struct wire_request *request = calloc(1, sizeof *request);
+	request->type = WIRE_PUT;
+	assert_int_equal(remote_space_number(store->remote, link, space, &request->u.batch.space), 0);
+	request->u.batch.nitems = n;
+	for (uint32_t i = 0; i < n; i++) {
+		request->u.batch.items[i].key = key_at(4, i);
+		request->u.batch.items[i].offset = i * 1008;
+		request->u.batch.items[i].length = 1000;
+	}
+	assert_int_equal(remote_send(link, request, 0, n * 1008), 0);
+	assert_int_equal(link_send_bytes(link->net, payload, bytes), 0);
+	free(request);
+}
+
+static void payload_fill(uint8_t *payload, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		memset(payload + i * 1008, 3 + (int)i, 1000);
+		uint64_t check = cairn_check(payload + i * 1008, 1000);
+		memcpy(payload + i * 1008 + 1000, &check, 8);
+	}
+}
+
+/* A put of which one part changes on its way: nothing is stored under its key, the others are there. */
 static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **state)
 {
 	(void)state;
+	enum {
+		PARTS = 3
+	};
 	struct served served;
 	start_tcp(&served, 16 * MIB);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
-	struct wire_request *request = calloc(1, sizeof *request);
 	struct wire_head head;
 	struct link_buffer body = {0};
-	uint8_t payload[1000 + 8];
+	uint8_t payload[PARTS * 1008];
 	int error, fds[WIRE_FDS_MAX];
 	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	assert_non_null(link);
-	request->type = WIRE_PUT;
-	assert_int_equal(remote_space_number(store->remote, link, space, &request->u.batch.space), 0);
-	request->u.batch.nitems = 1;
-	request->u.batch.items[0].key = key_at(4, 4);
-	request->u.batch.items[0].length = 1000;
-	memset(payload, 3, 1000);
-	uint64_t check = cairn_check(payload, 1000);
-	memcpy(payload + 1000, &check, 8);
-	payload[500] ^= 1;
+	payload_fill(payload, PARTS);
+	payload[1500] ^= 1;
 	for (int whole = 0; whole < 2; whole++) {
-		assert_int_equal(remote_send(link, request, 0, sizeof payload), 0);
-		assert_int_equal(link_send_bytes(link->net, payload, sizeof payload), 0);
+		put_raw(store, space, link, payload, PARTS, sizeof payload);
 		assert_int_equal(link_receive(link->net, 10000, &head, &body, fds), 0);
-		assert_int_equal(head.result, whole ? 1 : CAIRN_E_IO);
-		cairn_key key = key_at(4, 4);
-		assert_int_equal(why(store, space, &key), whole ? CAIRN_WHY_PRESENT : CAIRN_WHY_NONE);
-		payload[500] ^= 1;
+		assert_int_equal(head.result, whole ? PARTS : PARTS - 1);
+		for (uint32_t i = 0; i < PARTS; i++) {
+			cairn_key key = key_at(4, i);
+			assert_int_equal(why(store, space, &key), whole || i != 1 ? CAIRN_WHY_PRESENT : CAIRN_WHY_NONE);
+		}
+		payload[1500] ^= 1;
 	}
 	remote_link_drop(store->remote, link, 1);
 	link_buffer_done(&body);
-	free(request);
+	assert_int_equal(cairn_close(store), 0);
+	done(&served);
+}
+
+/* A client that dies in the middle of a part that was being received into memory: it is not there, another client puts
+ * it at once, and no memory is lost. */
+static void test_remote__forgets_part_when_sender_dies_within_it(void **state)
+{
+	(void)state;
+	enum {
+		PARTS = 3
+	};
+	struct served served;
+	start_tcp(&served, 16 * MIB);
+	cairn *store = served_client(&served);
+	cairn_space *space = space_named(store, NULL, "m");
+	uint8_t payload[PARTS * 1008];
+	payload_fill(payload, PARTS);
+	uint64_t used = stat_of(store).tier[CAIRN_TIER_MEMORY].used_bytes;
+	for (uint32_t round = 0; round < 40; round++) {
+		int error;
+		struct remote_link *link = remote_link_take(store->remote, 0, &error);
+		assert_non_null(link);
+		put_raw(store, space, link, payload, PARTS, 1008 + 17 * round);
+		remote_link_drop(store->remote, link, 1);
+		for (uint32_t i = 0; i < PARTS; i++) { /* waits for the other writer, if that has not ended */
+			struct cairn_buf buf = cairn_buf_of(payload + i * 1008, 1000);
+			struct cairn_item item = {.key = key_at(4, i), .bufs = &buf, .nbufs = 1};
+			struct cairn_call call = {.size = sizeof call, .timeout_ms = 20000};
+			assert_int_equal(cairn_put(store, space, &item, 1, &call), 1);
+			uint8_t back[1000];
+			struct cairn_buf to = cairn_buf_of(back, sizeof back);
+			item.bufs = &to;
+			assert_int_equal(cairn_get(store, space, &item, 1, NULL), 1);
+			assert_memory_equal(back, payload + i * 1008, 1000);
+			assert_int_equal(cairn_drop(store, space, &item.key, 1), 1);
+		}
+	}
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_MEMORY].used_bytes, used);
 	assert_int_equal(cairn_close(store), 0);
 	done(&served);
 }
@@ -823,6 +885,7 @@ int main(void)
 		cmocka_unit_test(test_remote__gets_all_when_leases_are_bounded),
 		cmocka_unit_test(test_remote__checks_what_travels),
 		cmocka_unit_test(test_remote__stores_nothing_when_bytes_change_on_their_way),
+		cmocka_unit_test(test_remote__forgets_part_when_sender_dies_within_it),
 		cmocka_unit_test(test_remote__gives_all_back_when_client_dies),
 		cmocka_unit_test(test_remote__goes_on_when_daemon_is_another),
 		cmocka_unit_test(test_remote__serves_many_at_once),

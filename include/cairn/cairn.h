@@ -142,6 +142,11 @@ struct cairn_options {
 	uint64_t flash_write_bytes_day;
 	const struct cairn_tenant_limits *tenants; /* NULL: no limits; cairn_limits changes them */
 	uint32_t ntenants;            /* at most 64 */
+	/* Other cairnds whose memory and flash are asked for what is not here: places as cairn_open takes them, at most 16.
+	 * An accelerator only: one that is slow or gone is stepped over. A peer is trusted (docs/SERVE.md). */
+	const char *const *peers;
+	uint32_t npeers;
+	uint32_t peer_wait_ms;        /* most that a call waits for all of their answers; 0: 20 */
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
@@ -425,11 +430,14 @@ struct cairn_chain {
 
 struct cairn_match_info {
 	uint64_t tokens;               /* longest prefix at which every group's rule holds, in tokens */
-	uint64_t worth_tokens;         /* how many of them load faster than the declared recompute cost (all, if none) */
+	uint64_t worth_tokens;         /* the prefix of them that saves most against the declared recompute cost; 0: none
+	                                * saves any. All, if no cost is declared */
 	uint64_t bytes;                /* of all wanted parts of the prefix */
 	uint64_t tier_bytes[CAIRN_TIERS]; /* the same by the fastest tier that has it */
 	double load_s;                 /* expected seconds to load worth_tokens, from the tiers' own measurements */
 	double recompute_s;            /* declared cost of computing worth_tokens; 0: not said */
+	double tier_s[CAIRN_TIERS];    /* of load_s: each tier's share, what it has to do first included. Flash and peers
+	                                * work side by side; what they bring is then copied, as what is in memory is */
 };
 /* Matches the chains of a prompt, one per group of the space, against all tiers. `parts` is a mask of wanted parts
  * (0: all). The answer stays the same, and its blocks are not evicted, until release or `timeout_ms` (0: 30 s).
@@ -638,6 +646,17 @@ struct cairn_device_stat {
 	char io_engine[16];           /* "io_uring" or "threads"; empty: the device is away */
 	uint32_t direct;              /* 1: O_DIRECT; 0: its file system has none, and the page cache is in between */
 };
+struct cairn_peer_stat {
+	char place[256];
+	uint32_t state;        /* 0 well, 1 stepped over, 2 tried again */
+	uint64_t answers;      /* to what it was asked */
+	uint64_t late;         /* answers after the wait for them had ended, and parts that took too long */
+	uint64_t failures;
+	uint64_t hits, hit_bytes; /* parts that came from there, verified */
+	uint64_t damaged_parts;
+	double answer_s;       /* until an answer, smoothed; 0: not yet */
+	double read_gb_s;      /* measured; 0: not yet */
+};
 struct cairn_stat {
 	size_t size;
 	struct cairn_tier_stat tier[CAIRN_TIERS];
@@ -661,6 +680,8 @@ struct cairn_stat {
 	double memory_age_s;          /* how long ago what memory evicts was used last, smoothed; 0: nothing was */
 	uint32_t alarms;              /* CAIRN_ALARM_... that stand now */
 	uint32_t alarm_minutes;       /* how long it must have been so */
+	uint32_t npeers;
+	struct cairn_peer_stat peer[16];
 };
 enum {
 	CAIRN_ALARM_WRITE_ONLY = 1u << 0, /* much is written, and less than 1 % of it read: is it ever found? */

@@ -23,6 +23,7 @@ enum conf_type {
 	CONF_WORD,
 	CONF_ADMIN,
 	CONF_MINUTES,
+	CONF_WAIT,
 	CONF_PLACES,
 	CONF_DEVICES,
 	CONF_LIMITS,
@@ -41,7 +42,7 @@ static const struct conf_key {
 	int live;      /* takes effect without a restart */
 } conf_keys[] = {
 	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory", 0},
-	{"listen", CONF_PLACES, 0, "places as unix:PATH or tcp+plain://HOST:PORT", 1},
+	{"listen", CONF_PLACES, offsetof(struct conf, listen), "places as unix:PATH or tcp+plain://HOST:PORT", 1},
 	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB", 0},
 	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB", 0},
 	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget", 0},
@@ -50,6 +51,8 @@ static const struct conf_key {
 	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB", 0},
 	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64", 0},
 	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100", 0},
+	{"peers", CONF_PLACES, offsetof(struct conf, peers), "places of other cairnds, as tcp://HOST:PORT", 0},
+	{"peer_wait_ms", CONF_WAIT, offsetof(struct conf, peer_wait_ms), "milliseconds from 1 to 10000", 0},
 	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600", 1},
 	{"admin", CONF_ADMIN, offsetof(struct conf, admin), "HOST:PORT, or off", 1},
 	{"alarm_minutes", CONF_MINUTES, offsetof(struct conf, alarm_minutes), "a number from 1 to 10080", 1},
@@ -135,14 +138,27 @@ static int number_of(const char *text, int base, uint64_t least, uint64_t most, 
 	return 0;
 }
 
-static int place_add(struct conf *conf, const char *text)
+struct places {
+	const char **place;
+	uint32_t *n, max;
+};
+
+/* Those of a key of type CONF_PLACES. */
+static struct places places_of(struct conf *conf, const struct conf_key *key)
+{
+	if (key->offset == offsetof(struct conf, peers))
+		return (struct places){conf->peers, &conf->npeers, CONF_PEERS};
+	return (struct places){conf->listen, &conf->nlisten, CONF_LISTEN};
+}
+
+static int place_add(struct conf *conf, struct places to, const char *text)
 {
 	struct link_place place;
-	if (conf->nlisten == CONF_LISTEN || link_place_take(text, &place))
+	if (*to.n == to.max || link_place_take(text, &place))
 		return -1;
 	const char *kept = text_keep(conf, text);
 	if (kept)
-		conf->listen[conf->nlisten++] = kept;
+		to.place[(*to.n)++] = kept;
 	return kept ? 0 : -1;
 }
 
@@ -197,10 +213,12 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 		return *(const char **)to && (!strcmp(value, "off") || is_host_port(value)) ? 0 : -1;
 	case CONF_MINUTES:
 		return number_of(value, 10, 1, ALARM_MINUTES_MAX, to);
+	case CONF_WAIT:
+		return number_of(value, 10, 1, 10000, to);
 	case CONF_WORD:
 		return word_of(words_of(key), value, to);
 	case CONF_PLACES:
-		return place_add(conf, value);
+		return place_add(conf, places_of(conf, key), value);
 	case CONF_DEVICES:
 		return device_add(conf, value);
 	case CONF_LIMITS:
@@ -453,6 +471,12 @@ void conf_print(const struct conf *conf, FILE *to)
 	fprintf(to, "dir: \"%s\"\nlisten:\n", conf->dir);
 	for (uint32_t i = 0; i < conf->nlisten; i++)
 		fprintf(to, "  - \"%s\"\n", conf->listen[i]);
+	if (conf->npeers)
+		fprintf(to, "peers:\n");
+	for (uint32_t i = 0; i < conf->npeers; i++)
+		fprintf(to, "  - \"%s\"\n", conf->peers[i]);
+	if (conf->peer_wait_ms)
+		fprintf(to, "peer_wait_ms: %u\n", conf->peer_wait_ms);
 	fprintf(to, "memory: %llu\n", (unsigned long long)(conf->memory_bytes ? conf->memory_bytes : 256u << 20));
 	if (conf->catalog_bytes)
 		fprintf(to, "catalog: %llu\n", (unsigned long long)conf->catalog_bytes);
@@ -496,7 +520,7 @@ int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 	}
 	if (!conf_local_place(conf)) { /* also beside a network's: the directory leads to it */
 		snprintf(place, sizeof(place), "unix:%s/cairn.sock", conf->dir);
-		if (place_add(conf, place)) {
+		if (place_add(conf, places_of(conf, key_find("listen")), place)) {
 			snprintf(ret_fault, CONF_FAULT_BYTES, "at most %d places to listen, one of them a socket file",
 			         CONF_LISTEN);
 			return -1;
@@ -515,12 +539,12 @@ int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 	return 0;
 }
 
-static int places_differ(const struct conf *a, const struct conf *b)
+static int places_differ(struct places a, struct places b)
 {
-	if (a->nlisten != b->nlisten)
+	if (*a.n != *b.n)
 		return 1;
-	for (uint32_t i = 0; i < a->nlisten; i++)
-		if (strcmp(a->listen[i], b->listen[i]) != 0)
+	for (uint32_t i = 0; i < *a.n; i++)
+		if (strcmp(a.place[i], b.place[i]) != 0)
 			return 1;
 	return 0;
 }
@@ -560,7 +584,7 @@ static int key_differs(const struct conf_key *key, const struct conf *a, const s
 	case CONF_SIZE:
 		return memcmp(x, y, sizeof(uint64_t)) != 0;
 	case CONF_PLACES:
-		return places_differ(a, b);
+		return places_differ(places_of((struct conf *)(uintptr_t)a, key), places_of((struct conf *)(uintptr_t)b, key));
 	case CONF_DEVICES:
 		return devices_differ(a, b);
 	case CONF_LIMITS:

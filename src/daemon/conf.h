@@ -12,7 +12,7 @@
 
 #include "cairn/cairn.h"
 
-enum { CONF_LISTEN = 8, CONF_FLASH = 16, CONF_FAULT_BYTES = 768, CONF_TENANTS = CAIRN_TENANTS_MAX };
+enum { CONF_LISTEN = 8, CONF_FLASH = 16, CONF_PEERS = 16, CONF_FAULT_BYTES = 768, CONF_TENANTS = CAIRN_TENANTS_MAX };
 
 struct conf_text;
 
@@ -29,6 +29,9 @@ struct conf {
 	uint64_t segment_bytes;
 	uint32_t io_threads;
 	uint32_t pin_share_percent;
+	const char *peers[CONF_PEERS];  /* places of other cairnds */
+	uint32_t npeers;
+	uint32_t peer_wait_ms;          /* 0: 20 */
 	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
 	struct cairn_tenant_limits tenants[CONF_TENANTS];
 	uint32_t ntenants;

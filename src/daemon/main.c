@@ -84,6 +84,7 @@ static const struct argp_option options[] = {
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
 	{"segment", KEY_CONF + 5, "SIZE", 0, "Segments of a device that is made (fits the budget)", 1},
 	{"admin", KEY_CONF + 8, "HOST:PORT", 0, "Metrics and health over HTTP, or off (127.0.0.1:7411)", 1},
+	{"peer", KEY_CONF + 9, "PLACE", 0, "Another cairnd that is asked for what is not here; once for each", 1},
 	{"log", KEY_CONF + 6, "FORM", 0, "text or json (text)", 1},
 	{"log-level", KEY_CONF + 7, "LEVEL", 0, "error, warning, info or debug (info)", 1},
 	{"check", KEY_CHECK, NULL, 0, "Check the configuration and end", 2},
@@ -92,7 +93,7 @@ static const struct argp_option options[] = {
 	{0},
 };
 static const char *const conf_words[] = {"dir",     "listen", "memory",    "flash", "catalog",
-                                         "segment", "log",    "log_level", "admin"};
+                                         "segment", "log",    "log_level", "admin", "peers"};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -314,7 +315,10 @@ static int server_open(struct server *server)
 	                             .io_threads = conf->io_threads,
 	                             .pin_share_percent = conf->pin_share_percent,
 	                             .tenants = tenants,
-	                             .ntenants = conf_tenants(conf, tenants)};
+	                             .ntenants = conf_tenants(conf, tenants),
+	                             .peers = conf->peers,
+	                             .npeers = conf->npeers,
+	                             .peer_wait_ms = conf->peer_wait_ms};
 	if (store_open_own(conf->dir, &open, &daemon->store)) {
 		fprintf(stderr, "cairnd: %s\n", cairn_error_text());
 		return -1;

@@ -14,6 +14,7 @@
 #include "daemon/arrive.h"
 #include "daemon/daemon.h"
 #include "fmt/key.h"
+#include "store/peer.h"
 #include "store/session.h"
 #include "store/store.h"
 
@@ -195,15 +196,17 @@ static void extents_tell(struct conn *conn, struct bytes_writer *w)
 	conn->nsent = kept;
 }
 
-/* Milliseconds that are left of a call's time, one deadline for all of its items. */
-static uint32_t time_left(const struct conn *conn, uint32_t timeout_ms, uint64_t begun_ns)
+/* A request's call: one deadline for all of its items. What a peer asks for is looked for here alone, or two that ask
+ * each other would never end. */
+static struct store_call call_of(const struct conn *conn, const struct wire_head *head, const struct wire_batch *batch)
 {
-	uint64_t gone_ms = (clock_mono_ns(conn->daemon->store->clock) - begun_ns) / 1000000;
-	return !timeout_ms ? 0 : gone_ms < timeout_ms ? timeout_ms - (uint32_t)gone_ms : 1;
+	return (struct store_call){.deadline_ns = store_deadline(conn->daemon->store, head->timeout_ms),
+	                           .background = batch->background,
+	                           .here = (head->flags & WIRE_HERE) != 0};
 }
 
 static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_item *item, uint64_t room,
-                      const struct cairn_call *call, struct wire_result *result, struct bytes_writer *extents)
+                      const struct store_call *call, struct wire_result *result, struct bytes_writer *extents)
 {
 	cairn_lease *lease;
 	struct cairn_lease_info info;
@@ -243,7 +246,7 @@ static int payload_check(struct conn *conn, const struct wire_item *items, uint3
 /* A reader found a part damaged: is it so here? A get looks, throws out what is bad in memory, and takes what is good
  * in flash. The tier that has it. */
 static uint32_t part_check(cairn *store, const cairn_space *space, const struct cairn_item *item, uint64_t length,
-                       const struct cairn_call *call)
+                       const struct store_call *call)
 {
 	uint64_t room = length < CAIRN_PART_MAX_BYTES ? length : CAIRN_PART_MAX_BYTES;
 	void *bytes = mem_alloc(room);
@@ -253,7 +256,7 @@ static uint32_t part_check(cairn *store, const cairn_space *space, const struct 
 	copy.nbufs = 1;
 	copy.ret_tier = CAIRN_TIER_NONE;
 	if (bytes)
-		(void)cairn_get(store, space, &copy, 1, call);
+		(void)store_get(store, space, &copy, 1, call);
 	mem_free(bytes);
 	return copy.ret_tier;
 }
@@ -268,8 +271,7 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 	struct batch_work *work = mem_alloc(sizeof(*work));
 	cairn_lease *leases[WIRE_ITEMS_MAX] = {0};
 	cairn_space *space = space_of(conn, batch->space);
-	struct cairn_call call = {
-		.size = sizeof(call), .timeout_ms = head->timeout_ms, .background = batch->background};
+	struct store_call call = call_of(conn, head, batch);
 	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
 	if (!result)
 		result = batch_items(conn, batch, 0, work);
@@ -277,12 +279,11 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 		mem_free(work);
 		return reply_plain(conn, head, result);
 	}
-	uint64_t bytes = 0, begun_ns = clock_mono_ns(store->clock);
+	uint64_t bytes = 0;
 	int failed = 0, full = 0;
-	store_begin(store, space, work->items, batch->nitems, batch->background);
+	store_begin(store, space, work->items, batch->nitems, &call);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		struct cairn_item *item = &work->items[i];
-		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
 		uint32_t tier = CAIRN_TIER_NONE;
 		if (batch->items[i].flags & WIRE_ITEM_CHECK)
 			tier = part_check(store, space, item, batch->items[i].length, &call);
@@ -360,6 +361,7 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	uint8_t extents_room[WIRE_FDS_MAX * 16];
 	struct bytes_writer extents = bytes_writer_of(extents_room, sizeof(extents_room));
 	cairn_space *space = space_of(conn, batch->space);
+	struct store_call here = call_of(conn, head, batch);
 	struct cairn_call call = {.size = sizeof(call),
 	                          .timeout_ms = head->timeout_ms,
 	                          .durability = batch->durability,
@@ -377,15 +379,13 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 	if (request->type == WIRE_PUT)
 		result = cairn_put(store, space, work->items, batch->nitems, &call);
 	else if (request->type == WIRE_GET)
-		result = cairn_get(store, space, work->items, batch->nitems, &call);
+		result = store_get(store, space, work->items, batch->nitems, &here);
 	int failed = result < 0;
-	uint64_t begun_ns = clock_mono_ns(store->clock);
 	if (request->type == WIRE_LEASE)
-		store_begin(store, space, work->items, batch->nitems, batch->background);
+		store_begin(store, space, work->items, batch->nitems, &here);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
-		call.timeout_ms = time_left(conn, head->timeout_ms, begun_ns);
 		if (request->type == WIRE_LEASE)
-			lease_one(conn, space, &work->items[i], batch->items[i].length, &call, &work->results[i], &extents);
+			lease_one(conn, space, &work->items[i], batch->items[i].length, &here, &work->results[i], &extents);
 		else
 			result_of(&work->items[i], &work->results[i]);
 		failed |= work->results[i].status < 0;
@@ -680,6 +680,26 @@ static int serve_list(struct conn *conn, const struct wire_head *head, const str
 
 /* ---- single answers ---------------------------------------------------------------------------------------------- */
 
+/* For a peer: from here alone. */
+static int serve_presence(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
+{
+	const struct wire_presence *ask = &request->u.presence;
+	struct wire_found *found = NULL;
+	double wait_s = 0, flash_bytes_s = 0;
+	long n = store_presence(conn->daemon->store, ask, &found, &wait_s, &flash_bytes_s);
+	if (n < 0)
+		return reply_plain(conn, head, n);
+	int error = conn_begin(conn, NULL, 32 + (size_t)n * WIRE_FOUND_BYTES);
+	if (!error) {
+		wire_add_present(&conn->reply, wait_s, flash_bytes_s, (uint32_t)n);
+		for (long i = 0; i < n; i++)
+			wire_add_found(&conn->reply, &found[i]);
+		error = conn_reply(conn, head, n, 0);
+	}
+	mem_free(found);
+	return error;
+}
+
 static int serve_explain(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_explain *ask = &request->u.explain;
@@ -810,6 +830,8 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 		return reply_plain(conn, head, cairn_sync(conn->daemon->store));
 	case WIRE_SPACE:
 		return serve_space(conn, head, request);
+	case WIRE_PRESENCE:
+		return serve_presence(conn, head, request);
 	default:
 		return -1;
 	}

@@ -332,6 +332,74 @@ static void drop_decode(struct bytes_reader *r, struct wire_drop *drop)
 	r->failed |= drop->scope > WIRE_DROP_TENANT;
 }
 
+static void presence_encode(const struct wire_presence *presence, struct bytes_writer *w)
+{
+	bytes_add(w, presence->space.bytes, 32);
+	bytes_add64(w, presence->parts);
+	bytes_add32(w, presence->tails != 0);
+	add_wire_chain(w, &presence->keys);
+}
+
+static void presence_decode(struct bytes_reader *r, struct wire_presence *presence)
+{
+	take_bytes(r, presence->space.bytes, 32);
+	presence->parts = bytes_take64(r);
+	presence->tails = bytes_take32(r);
+	wire_take_chain(r, &presence->keys);
+	r->failed |= !presence->parts || presence->tails > 1 || presence->keys.group ||
+	             presence->keys.nkeys > WIRE_PRESENCE_KEYS;
+}
+
+void wire_add_found(struct bytes_writer *w, const struct wire_found *found)
+{
+	bytes_add32(w, found->key);
+	bytes_add16(w, found->part);
+	bytes_add16(w, (uint16_t)(found->tier | (found->tail ? 256 : 0)));
+	bytes_add32(w, found->length);
+	bytes_add64(w, found->check);
+}
+
+void wire_take_found(struct bytes_reader *r, struct wire_found *ret_found)
+{
+	ret_found->key = bytes_take32(r);
+	ret_found->part = bytes_take16(r);
+	uint16_t tier = bytes_take16(r);
+	r->failed |= tier >= 512;
+	ret_found->tier = (uint8_t)tier;
+	ret_found->tail = (uint8_t)(tier >> 8);
+	ret_found->length = bytes_take32(r);
+	ret_found->check = bytes_take64(r);
+}
+
+void wire_add_present(struct bytes_writer *w, double wait_s, double flash_bytes_s, uint32_t nfound)
+{
+	add_f64(w, wait_s);
+	add_f64(w, flash_bytes_s);
+	bytes_add32(w, nfound);
+}
+
+void wire_take_present(struct bytes_reader *r, uint32_t nkeys, struct wire_present *ret_present)
+{
+	struct wire_found found;
+	uint32_t least = 0;
+	ret_present->wait_s = take_f64(r);
+	ret_present->flash_bytes_s = take_f64(r);
+	ret_present->nfound = bytes_take32(r);
+	ret_present->found = *r;
+	/* Written so that what is no number fails as well. */
+	if (!(ret_present->wait_s >= 0 && ret_present->wait_s <= 1e6 && ret_present->flash_bytes_s >= 0 &&
+	      ret_present->flash_bytes_s <= 1e15))
+		r->failed = 1;
+	for (uint32_t i = 0; i < ret_present->nfound && !r->failed; i++) {
+		wire_take_found(r, &found);
+		r->failed |= found.key >= nkeys || found.key < least || found.part >= 64 || !found.length ||
+		             found.length > CAIRN_PART_MAX_BYTES ||
+		             (found.tier != CAIRN_TIER_MEMORY && found.tier != CAIRN_TIER_FLASH);
+		least = found.key;
+	}
+	r->failed |= r->at != r->end;
+}
+
 void wire_request_encode(const struct wire_request *request, struct bytes_writer *w)
 {
 	switch (request->type) {
@@ -409,6 +477,9 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 		break;
 	case WIRE_SPACE:
 		bytes_add(w, request->u.space.bytes, 32);
+		break;
+	case WIRE_PRESENCE:
+		presence_encode(&request->u.presence, w);
 		break;
 	case WIRE_SPACES:
 	case WIRE_TENANTS:
@@ -499,6 +570,9 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 		break;
 	case WIRE_SPACE:
 		take_bytes(r, request->u.space.bytes, 32);
+		break;
+	case WIRE_PRESENCE:
+		presence_decode(r, &request->u.presence);
 		break;
 	case WIRE_SPACES:
 	case WIRE_TENANTS:

@@ -53,12 +53,14 @@ enum wire_type {
 	WIRE_MATCH_JOIN = 26,
 	WIRE_MATCH_AGREE = 27,
 	WIRE_TENANTS = 28,
-	WIRE_TYPES = 29,
+	WIRE_PRESENCE = 29, /* which of these keys' parts the daemon has itself */
+	WIRE_TYPES = 30,
 };
 
 enum {
 	WIRE_REPLY = 1u << 0,
 	WIRE_MORE = 1u << 1, /* another frame of this reply follows */
+	WIRE_HERE = 1u << 2, /* request: from the daemon's own tiers alone, its peers are not asked in turn */
 };
 
 struct wire_head {
@@ -193,6 +195,37 @@ struct wire_events {
 	uint32_t max;
 };
 
+#define WIRE_PRESENCE_KEYS 65536u /* of one request */
+struct wire_presence {
+	cairn_digest space;
+	uint64_t parts; /* mask, not 0 */
+	uint32_t tails; /* 1: tails count as parts */
+	struct wire_chain keys; /* of any groups: its group is 0 */
+};
+
+/* A part that a presence reply tells of. */
+struct wire_found {
+	uint32_t key; /* index in the request */
+	uint16_t part;
+	uint8_t tier, tail;
+	uint32_t length;
+	uint64_t check; /* stored check: proves bytes, key, space, part and length */
+};
+/* The reply's body behind its text. The parts are in order of their keys. */
+struct wire_present {
+	double wait_s;      /* until the daemon's flash gets to what would be asked now */
+	double flash_bytes_s; /* what it reads a second; 0: not measured */
+	uint32_t nfound;
+	struct bytes_reader found; /* nfound of wire_take_found */
+};
+#define WIRE_FOUND_BYTES 20u
+void wire_add_found(struct bytes_writer *w, const struct wire_found *found);
+void wire_take_found(struct bytes_reader *r, struct wire_found *ret_found);
+void wire_add_present(struct bytes_writer *w, double wait_s, double flash_bytes_s, uint32_t nfound);
+/* Takes the rest of the body, and looks at all that is in it: parts of `nkeys` keys, memory or flash, lengths that a
+ * part may have. Else the reader is failed. */
+void wire_take_present(struct bytes_reader *r, uint32_t nkeys, struct wire_present *ret_present);
+
 /* Any request, taken from its body. */
 struct wire_request {
 	uint32_t type;
@@ -215,6 +248,7 @@ struct wire_request {
 		struct wire_explain explain;
 		struct wire_drop drop;
 		struct wire_events events;
+		struct wire_presence presence;
 		uint64_t stage_bytes;
 		cairn_digest space; /* WIRE_SPACE */
 	} u;

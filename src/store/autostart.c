@@ -21,7 +21,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-enum { ARGUMENTS = 64, SIZE_TEXT = 24 };
+enum { ARGUMENTS = 96, SIZE_TEXT = 24 };
 
 struct arguments {
 	char *list[ARGUMENTS];
@@ -53,6 +53,8 @@ static void arguments_make(struct arguments *to, const struct cairn_options *opt
 	add_size(to, "--memory", to->memory, options->memory_bytes);
 	add_size(to, "--catalog", to->catalog, options->catalog_bytes);
 	add_size(to, "--segment", to->segment, options->segment_bytes);
+	for (uint32_t i = 0; i < options->npeers && i < 16; i++)
+		add(to, "--peer", (char *)(uintptr_t)options->peers[i]);
 	for (uint32_t i = 0; i < options->nflash && i < 16; i++) {
 		const struct cairn_flash *flash = &options->flash[i];
 		char room[PATH_MAX];

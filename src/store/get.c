@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/peer.h"
 #include "store/remote.h"
 #include "store/store.h"
 
@@ -56,6 +57,7 @@ static void read_done(struct tier_req *tier)
 	struct memory_slot *s = memory_slot(store->memory, req->slot);
 	uint32_t entry = s->entry;
 	struct device *device = &store->devices[req->device];
+	rate_end(&device->reads, s->length, tier->result ? 0 : s->length, clock_mono_ns(store->clock));
 	if (tier->result == 0) {
 		s->raw_check = tier->entry.raw_check;
 		s->state = MEMORY_READY;
@@ -125,6 +127,7 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	req->req.done = read_done;
 	req->slot = slot;
 	req->device = e->device;
+	rate_begin(&store->devices[e->device].reads, e->length, clock_mono_ns(store->clock));
 	store->devices[e->device].ops->submit(store->devices[e->device].flash, &req->req);
 	return slot;
 }
@@ -158,13 +161,28 @@ struct get_work {
 	uint32_t slot[STORE_BATCH];
 };
 
-static int32_t slot_want(cairn *store, const struct cairn_space *space, const cairn_key *key, uint32_t part,
-                         uint32_t background, uint32_t *ret_slot, uint32_t *ret_tier, uint64_t *ret_bytes)
+/* A part that is not here, from a peer that is known to have it. */
+static int32_t slot_far(cairn *store, const struct peer_name *name, const struct store_call *call, uint32_t *ret_slot,
+                        uint32_t *ret_tier, uint64_t *ret_bytes)
 {
-	uint32_t entry = space->misses ? 0 : catalog_find(store->catalog, space->number, key->bytes, part);
+	const struct cairn_space *space = name->space;
+	if (!store->peers || call->here || !space->described || space->misses || name->part >= space->space.desc.nparts)
+		return CAIRN_MISS;
+	int32_t status = peer_want(store, name, ret_slot, ret_bytes);
+	if (!status)
+		*ret_tier = CAIRN_TIER_PEER;
+	return status;
+}
+
+static int32_t slot_want(cairn *store, const struct peer_name *name, const struct store_call *call, uint32_t *ret_slot,
+                         uint32_t *ret_tier, uint64_t *ret_bytes)
+{
+	const struct cairn_space *space = name->space;
+	const cairn_key *key = name->key;
+	uint32_t entry = space->misses ? 0 : catalog_find(store->catalog, space->number, key->bytes, name->part);
 	*ret_slot = 0;
 	if (!entry || (catalog_at(store->catalog, entry)->flags & CATALOG_GHOST))
-		return CAIRN_MISS;
+		return slot_far(store, name, call, ret_slot, ret_tier, ret_bytes);
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	*ret_bytes = e->length;
 	if (e->slot) {
@@ -177,11 +195,11 @@ static int32_t slot_want(cairn *store, const struct cairn_space *space, const ca
 			return CAIRN_E_BUSY;
 		s->refs++;
 		*ret_slot = e->slot;
-		*ret_tier = s->state == MEMORY_READY ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH;
+		*ret_tier = s->state != MEMORY_READY ? CAIRN_TIER_FLASH : s->far ? CAIRN_TIER_PEER : CAIRN_TIER_MEMORY;
 	} else {
 		if (e->length > memory_part_max(store->memory))
 			return CAIRN_E_BUSY;
-		*ret_slot = read_start(store, space, entry, key, background, NULL);
+		*ret_slot = read_start(store, space, entry, key, call->background, NULL);
 		*ret_tier = CAIRN_TIER_FLASH;
 		if (!*ret_slot)
 			return CAIRN_E_BUSY;
@@ -201,6 +219,7 @@ static void use_count(cairn *store, uint32_t slot)
 static void get_begin(struct get_work *work, size_t i)
 {
 	struct cairn_item *item = &work->items[i];
+	struct peer_name name = {work->space, &item->key, item->part};
 	uint32_t tier = CAIRN_TIER_NONE;
 	uint64_t bytes = 0, room;
 	work->step[i] = GET_DONE;
@@ -208,8 +227,7 @@ static void get_begin(struct get_work *work, size_t i)
 		item->status = err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region");
 		return;
 	}
-	int32_t status = slot_want(work->store, work->space, &item->key, item->part, work->call->background, &work->slot[i],
-	                           &tier, &bytes);
+	int32_t status = slot_want(work->store, &name, work->call, &work->slot[i], &tier, &bytes);
 	item->ret_bytes = bytes;
 	if (!status && bytes > room) {
 		slot_release(work->store, work->slot[i]);
@@ -264,6 +282,12 @@ static int copy_out(const cairn *store, struct cairn_item *item, uint32_t slot)
 	                       memory_slot(store->memory, slot)->raw_check);
 }
 
+void store_copied(cairn *store, uint64_t bytes, uint64_t took_ns, uint64_t now_ns)
+{
+	if (bytes >= 65536) /* less is mostly the cost of the call */
+		rate_tell(&store->copies, bytes, took_ns, now_ns);
+}
+
 /* The copy in memory is bad: out with it; 1: there is another one in flash. */
 static int memory_damaged(cairn *store, uint32_t slot)
 {
@@ -276,29 +300,52 @@ static int memory_damaged(cairn *store, uint32_t slot)
 	return elsewhere;
 }
 
+/* Waits for the bytes of a slot. 0: they are here; else the status, and the slot is let go of. */
+static int32_t slot_await(cairn *store, const struct peer_name *name, uint32_t slot, uint32_t tier,
+                          uint64_t deadline_ns)
+{
+	const struct memory_slot *s = memory_slot(store->memory, slot);
+	int32_t status = tier == CAIRN_TIER_PEER ? peer_await(store, name, slot, deadline_ns) : 0;
+	while (s->state == MEMORY_FILLING && !status)
+		status = store_wait(store, deadline_ns);
+	if (!status && s->state == MEMORY_FAILED)
+		status = s->error;
+	if (status)
+		slot_release(store, slot);
+	return status;
+}
+
 static void get_finish(struct get_work *work, size_t i)
 {
 	cairn *store = work->store;
 	struct cairn_item *item = &work->items[i];
+	struct peer_name name = {work->space, &item->key, item->part};
 	for (int again = 0; work->step[i] == GET_WAIT; again++) {
 		uint32_t slot = work->slot[i];
-		struct memory_slot *s = memory_slot(store->memory, slot);
-		int late = 0;
-		while (s->state == MEMORY_FILLING && !late)
-			late = store_wait(store, work->call->deadline_ns);
-		if (late || s->state == MEMORY_FAILED) {
-			item->status = late ? err_set(late, "get: not here in time") : s->error;
-			if (item->status == CAIRN_DAMAGED)
-				buffers_zero(item);
-			slot_release(store, slot);
-			break;
+		const struct memory_slot *s = memory_slot(store->memory, slot);
+		item->status = slot_await(store, &name, slot, work->tier[i], work->call->deadline_ns);
+		if (item->status == CAIRN_MISS && work->tier[i] == CAIRN_TIER_PEER) {
+			get_begin(work, i); /* the next best peer; in the end a miss */
+			continue;
 		}
+		if (item->status == CAIRN_E_LATE)
+			(void)err_set(CAIRN_E_LATE, "get: not here in time");
+		if (item->status == CAIRN_DAMAGED)
+			buffers_zero(item);
+		if (item->status)
+			break;
 		pthread_mutex_unlock(&store->lock);
+		uint64_t begun = clock_mono_ns(store->clock);
 		int good = copy_out(store, item, slot);
+		uint64_t ended = clock_mono_ns(store->clock);
 		pthread_mutex_lock(&store->lock);
 		if (good) {
 			item->status = CAIRN_OK;
 			item->ret_tier = work->tier[i];
+			store_copied(store, item->ret_bytes, ended - begun, ended);
+			if (work->tier[i] == CAIRN_TIER_PEER)
+				peer_link(store, &name);
+			memory_slot(store->memory, slot)->far = 0;
 			count_hit(store, work->space, work->tier[i], item->ret_bytes);
 			if (s->entry)
 				slot_recent(store, slot);
@@ -332,6 +379,8 @@ static void get_batch(struct get_work *work)
 {
 	cairn *store = work->store;
 	work->read_on = 0;
+	if (!work->call->asked)
+		peer_ask_items(store, work->space, work->items, work->n, work->call);
 	size_t next = 0; /* all before it are begun; a batch larger than memory streams through it */
 	for (size_t i = 0; i < work->n; i++) {
 		uint64_t patience = clock_mono_ns(store->clock) + GET_PATIENCE_NS;
@@ -411,8 +460,14 @@ CAIRN_API long cairn_get(cairn *store, const struct cairn_space *space, struct c
 		buffers_use(items, nitems, -1);
 		return got;
 	}
+	return store_get(store, space, items, nitems, &call);
+}
+
+long store_get(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t nitems,
+               const struct store_call *call)
+{
 	long good = 0;
-	struct get_work work = {.store = store, .space = space, .call = &call};
+	struct get_work work = {.store = store, .space = space, .call = call};
 	buffers_use(items, nitems, 1);
 	pthread_mutex_lock(&store->lock);
 	for (size_t from = 0; from < nitems; from += STORE_BATCH) {
@@ -430,6 +485,7 @@ CAIRN_API long cairn_get(cairn *store, const struct cairn_space *space, struct c
 
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys)
 {
+	static const struct store_call call = {.background = 1, .deadline_ns = UINT64_MAX};
 	uint32_t nparts = space->space.desc.nparts ? space->space.desc.nparts : 1;
 	struct memory_stat memory;
 	memory_stat(store->memory, &memory);
@@ -438,7 +494,8 @@ void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_k
 		for (uint32_t part = 0; part < nparts; part++) {
 			uint32_t slot, tier;
 			uint64_t bytes = 0;
-			int32_t status = slot_want(store, space, &keys[i], part, 1, &slot, &tier, &bytes);
+			struct peer_name name = {space, &keys[i], part};
+			int32_t status = slot_want(store, &name, &call, &slot, &tier, &bytes);
 			if (!status)
 				slot_release(store, slot);
 			if (status == CAIRN_E_BUSY || bytes > room)
@@ -448,17 +505,20 @@ void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_k
 }
 
 void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n,
-                 uint32_t background)
+                 struct store_call *call)
 {
 	struct memory_stat memory;
 	uint32_t last = 0;
 	pthread_mutex_lock(&store->lock);
+	peer_ask_items(store, space, items, n, call);
+	call->asked = 1;
 	memory_stat(store->memory, &memory);
 	uint64_t room = memory.capacity_bytes / 4;
 	for (size_t i = 0; i < n && space->described; i++) {
 		uint32_t slot, tier;
 		uint64_t bytes = 0;
-		int32_t status = slot_want(store, space, &items[i].key, items[i].part, background, &slot, &tier, &bytes);
+		struct peer_name name = {space, &items[i].key, items[i].part};
+		int32_t status = slot_want(store, &name, call, &slot, &tier, &bytes);
 		if (!status && tier == CAIRN_TIER_FLASH && memory_slot(store->memory, slot)->entry)
 			last = memory_slot(store->memory, slot)->entry;
 		if (!status)
@@ -467,7 +527,7 @@ void store_begin(cairn *store, const struct cairn_space *space, const struct cai
 			break;
 		room -= bytes;
 	}
-	if (last && !background)
+	if (last && !call->background)
 		match_read_on(store, space, last); /* as a get does: what comes next will be asked for */
 	pthread_mutex_unlock(&store->lock);
 }
@@ -517,61 +577,88 @@ static int lease_remote(cairn *store, const struct cairn_space *space, struct ca
 	return error;
 }
 
-int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
-                     const struct cairn_call *given, uint64_t room, cairn_lease **ret_lease)
+CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                               const struct cairn_call *given, cairn_lease **ret_lease)
 {
 	struct store_call call;
 	int error = !item || !ret_lease ? err_set(CAIRN_E_INVAL, "lease: no item or no place for the result")
 	                                : get_check(store, space, given, &call);
 	if (error)
 		return error;
+	if (!store->remote)
+		return store_lease_take(store, space, item, &call, UINT64_MAX, ret_lease);
 	cairn_lease *lease = mem_alloc(sizeof(*lease));
 	if (!lease)
 		return item->status = err_set(CAIRN_E_NOMEM, "no memory for a lease");
 	item->ret_bytes = item->ret_check = 0;
 	item->ret_tier = CAIRN_TIER_NONE;
-	if (store->remote) {
-		error = lease_remote(store, space, item, given, lease);
-		if (error)
-			mem_free(lease);
-		else
-			*ret_lease = lease;
-		return error;
-	}
-	uint32_t slot, tier = 0;
+	error = lease_remote(store, space, item, given, lease);
+	if (error)
+		mem_free(lease);
+	else
+		*ret_lease = lease;
+	return error;
+}
+
+/* Under the lock: a slot with a ref whose bytes are here. */
+static int32_t lease_slot(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                          const struct store_call *call, uint64_t room, uint32_t *ret_slot, uint32_t *ret_tier)
+{
+	struct peer_name name = {space, &item->key, item->part};
 	uint64_t bytes = 0;
-	pthread_mutex_lock(&store->lock);
-	int32_t status = slot_want(store, space, &item->key, item->part, call.background, &slot, &tier, &bytes);
-	item->ret_bytes = bytes;
-	if (!status && bytes > room) {
-		slot_release(store, slot);
-		status = err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu", (unsigned long long)bytes,
-		                 (unsigned long long)room);
-	} else if (!status && !lease_allowed(store, space->tenant, bytes)) {
-		slot_release(store, slot);
-		status =
-			err_set(CAIRN_E_BUSY, "lease: half of the tenant's memory is leased already: release some, or use get");
-	} else if (!status) {
-		struct memory_slot *s = memory_slot(store->memory, slot);
-		int late = 0;
-		while (s->state == MEMORY_FILLING && !late)
-			late = store_wait(store, call.deadline_ns);
-		if (late || s->state == MEMORY_FAILED) {
-			status = late ? err_set(late, "lease: not here in time") : s->error;
-			slot_release(store, slot);
-		} else {
-			*lease = (cairn_lease){.slot = slot, .tier = tier, .bytes = bytes, .tenant = space->tenant,
-			                       .address = memory_address(store->memory, slot), .check = s->raw_check};
-			memory_place(store->memory, slot, &lease->fd, &lease->fd_offset);
-			store->leased_bytes += bytes;
-			store->tenants[space->tenant].leased_bytes += bytes;
-			item->ret_tier = tier;
-			item->ret_check = s->raw_check;
-			count_hit(store, space, tier, bytes);
-			use_count(store, slot);
-			if (s->entry)
-				slot_recent(store, slot);
+	if (!call->asked)
+		peer_ask_items(store, space, item, 1, call);
+	for (;;) {
+		int32_t status = slot_want(store, &name, call, ret_slot, ret_tier, &bytes);
+		item->ret_bytes = bytes;
+		if (status)
+			return status;
+		if (bytes > room) {
+			slot_release(store, *ret_slot);
+			return err_set(CAIRN_E_SIZE, "get: the part has %llu bytes, the buffers %llu", (unsigned long long)bytes,
+			               (unsigned long long)room);
 		}
+		if (!lease_allowed(store, space->tenant, bytes)) {
+			slot_release(store, *ret_slot);
+			return err_set(CAIRN_E_BUSY,
+			               "lease: half of the tenant's memory is leased already: release some, or use get");
+		}
+		status = slot_await(store, &name, *ret_slot, *ret_tier, call->deadline_ns);
+		if (status == CAIRN_E_LATE)
+			return err_set(CAIRN_E_LATE, "lease: not here in time");
+		if (status != CAIRN_MISS || *ret_tier != CAIRN_TIER_PEER)
+			return status;
+	}
+}
+
+int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
+                     const struct store_call *call, uint64_t room, cairn_lease **ret_lease)
+{
+	cairn_lease *lease = mem_alloc(sizeof(*lease));
+	if (!lease)
+		return item->status = err_set(CAIRN_E_NOMEM, "no memory for a lease");
+	item->ret_bytes = item->ret_check = 0;
+	item->ret_tier = CAIRN_TIER_NONE;
+	uint32_t slot, tier = 0;
+	pthread_mutex_lock(&store->lock);
+	int32_t status = lease_slot(store, space, item, call, room, &slot, &tier);
+	if (!status) {
+		struct memory_slot *s = memory_slot(store->memory, slot);
+		uint64_t bytes = item->ret_bytes;
+		*lease = (cairn_lease){.slot = slot, .tier = tier, .bytes = bytes, .tenant = space->tenant,
+		                       .address = memory_address(store->memory, slot), .check = s->raw_check};
+		memory_place(store->memory, slot, &lease->fd, &lease->fd_offset);
+		store->leased_bytes += bytes;
+		store->tenants[space->tenant].leased_bytes += bytes;
+		item->ret_tier = tier;
+		item->ret_check = s->raw_check;
+		s->far = 0;
+		count_hit(store, space, tier, bytes);
+		use_count(store, slot);
+		if (tier == CAIRN_TIER_PEER)
+			peer_link(store, &(struct peer_name){space, &item->key, item->part});
+		if (s->entry)
+			slot_recent(store, slot);
 	}
 	if (status == CAIRN_MISS)
 		count_miss(store, space, &item->key, item->part);
@@ -582,12 +669,6 @@ int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn
 	else
 		*ret_lease = lease;
 	return status;
-}
-
-CAIRN_API int cairn_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
-                               const struct cairn_call *given, cairn_lease **ret_lease)
-{
-	return store_lease_take(store, space, item, given, UINT64_MAX, ret_lease);
 }
 
 CAIRN_API void cairn_lease_get_info(const cairn_lease *lease, struct cairn_lease_info *ret_info)

@@ -15,48 +15,60 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/identity.h"
+#include "store/match_worth.h"
 #include "store/remote.h"
 
 #define MATCH_DEFAULT_MS 30000u
-
-struct match_work {
-	cairn *store;
-	const struct cairn_space *space;
-	const struct cairn_chain *chains[16]; /* by group; NULL: not given */
-	uint64_t parts;
-	size_t good[16];                      /* leading blocks that are present, rule ALL */
-	uint32_t *found[16];                  /* with one part, rule ALL: the entries of those blocks */
-};
 
 static int slot_ready(void *arg, uint32_t slot)
 {
 	return memory_slot(((cairn *)arg)->memory, slot)->state == MEMORY_READY;
 }
 
-/* Whether the wanted parts of a block can be had, from any tiers. ret_entry: one of them. */
-static int block_present(const struct match_work *work, const cairn_key *key, uint32_t *ret_entry)
+const struct peer_part *match_far(const struct match_work *work, uint32_t group, uint64_t block, uint32_t part)
 {
+	uint32_t at = work->asked[group] ? work->asked[group][block] : 0;
+	if (!at || !work->far)
+		return NULL;
+	const struct peer_part *far = &work->far[(size_t)(at - 1) * work->space->space.desc.nparts + part];
+	return far->length && !far->tail ? far : NULL;
+}
+
+static uint64_t far_mask(const struct match_work *work, uint32_t group, uint64_t block)
+{
+	uint64_t mask = 0;
+	for (uint32_t part = 0; work->far && part < work->space->space.desc.nparts; part++)
+		mask |= match_far(work, group, block, part) ? 1ull << part : 0;
+	return mask;
+}
+
+/* Whether the wanted parts of a block can be had, from any tiers. ret_entry: one of them that is here; 0: none is. */
+static int block_present(const struct match_work *work, uint32_t g, uint64_t block, uint32_t *ret_entry)
+{
+	const cairn_key *key = &work->chains[g]->keys[block];
 	uint64_t memory, flash, all = work->space->space.desc.nparts >= 64 ? UINT64_MAX
 	                                                                 : (1ull << work->space->space.desc.nparts) - 1;
 	uint64_t wanted = work->parts ? work->parts & all : all;
 	*ret_entry = catalog_presence(work->store->catalog, work->space->number, key->bytes, slot_ready, work->store,
 	                              &memory, &flash);
+	uint64_t have = memory | flash;
+	if ((have & wanted) != wanted)
+		have |= far_mask(work, g, block);
 	if (work->parts)
-		return ((memory | flash) & wanted) == wanted;
+		return (have & wanted) == wanted;
 	/* All parts are wanted: an optional one may be missing. */
 	wanted &= work->space->space.required_parts;
-	return ((memory | flash) & wanted) == wanted && (memory | flash);
+	return (have & wanted) == wanted && have;
 }
 
-static const struct cairn_group *group_of(const struct match_work *work, uint32_t group)
+const struct cairn_group *match_group(const struct match_work *work, uint32_t group)
 {
 	return &work->space->space.desc.groups[group];
 }
 
-/* Whether the prefix of `tokens` satisfies the rule of a group. */
-static int rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens)
+int match_rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens)
 {
-	const struct cairn_group *group = group_of(work, g);
+	const struct cairn_group *group = match_group(work, g);
 	const struct cairn_chain *chain = work->chains[g];
 	uint64_t blocks = tokens / group->block_tokens;
 	uint32_t entry;
@@ -70,9 +82,15 @@ static int rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens
 	else if (tokens)
 		first = (tokens > group->trailing_tokens ? tokens - group->trailing_tokens : 0) / group->block_tokens;
 	for (uint64_t b = first; b < blocks; b++)
-		if (!block_present(work, &chain->keys[b], &entry))
+		if (!block_present(work, g, b, &entry))
 			return 0;
 	return 1;
+}
+
+/* In memory, whole, or in flash. */
+static int entry_visible(cairn *store, const struct catalog_entry *e)
+{
+	return (e->flags & CATALOG_FLASH) || (e->slot && slot_ready(store, e->slot));
 }
 
 static uint64_t gcd(uint64_t a, uint64_t b)
@@ -107,7 +125,7 @@ static size_t leading_blocks(const struct match_work *work, uint32_t g)
 				catalog_warm(work->store->catalog, work->space->number, chain->keys + b, left);
 				warm = b + left;
 			}
-			if (!block_present(work, &chain->keys[b], &entry))
+			if (!block_present(work, g, b, &entry))
 				return b;
 			step = entry < last ? UINT32_MAX : 1; /* up or down: freed entries are taken again in reverse */
 		}
@@ -117,17 +135,25 @@ static size_t leading_blocks(const struct match_work *work, uint32_t g)
 	return chain->nkeys;
 }
 
+uint64_t match_step(const struct match_work *work)
+{
+	uint64_t step = 1;
+	for (uint32_t g = 0; g < work->space->space.ngroups; g++)
+		if (work->chains[g])
+			step = step / gcd(step, match_group(work, g)->block_tokens) * match_group(work, g)->block_tokens;
+	return step;
+}
+
 /* The longest prefix at which every given group's rule holds. */
 static uint64_t longest_prefix(struct match_work *work)
 {
-	uint64_t step = 1, most = UINT64_MAX;
+	uint64_t step = match_step(work), most = UINT64_MAX;
 	for (uint32_t g = 0; g < work->space->space.ngroups; g++) {
 		if (!work->chains[g])
 			continue;
-		uint64_t block = group_of(work, g)->block_tokens, have;
-		step = step / gcd(step, block) * block;
+		uint64_t block = match_group(work, g)->block_tokens, have;
 		work->good[g] = work->chains[g]->nkeys;
-		if (group_of(work, g)->rule == CAIRN_RULE_ALL)
+		if (match_group(work, g)->rule == CAIRN_RULE_ALL)
 			work->good[g] = leading_blocks(work, g);
 		have = work->good[g] * block;
 		most = have < most ? have : most;
@@ -138,15 +164,14 @@ static uint64_t longest_prefix(struct match_work *work)
 		int holds = 1;
 		for (uint32_t g = 0; g < work->space->space.ngroups && holds; g++)
 			if (work->chains[g])
-				holds = rule_holds(work, g, tokens);
+				holds = match_rule_holds(work, g, tokens);
 		if (holds)
 			return tokens;
 	}
 	return 0;
 }
 
-/* First block of a group that a prefix needs. */
-static uint64_t first_block(const struct cairn_group *group, uint64_t tokens)
+uint64_t match_first_block(const struct cairn_group *group, uint64_t tokens)
 {
 	uint64_t blocks = tokens / group->block_tokens;
 	if (group->rule == CAIRN_RULE_SNAPSHOT)
@@ -173,24 +198,32 @@ static int hold(struct match_answer *match, struct catalog_entry *e, uint32_t en
 static int take_group(struct match_work *work, struct match_answer *match, uint32_t g, uint32_t max)
 {
 	cairn *store = work->store;
-	const struct cairn_group *group = group_of(work, g);
+	const struct cairn_group *group = match_group(work, g);
 	uint64_t blocks = match->info.tokens / group->block_tokens;
 	struct catalog_entry *entries = catalog_entries(store->catalog);
 	uint32_t now = watch_now(store);
 	(void)watch_minutes(&store->watch, now);
-	for (uint64_t b = blocks; b-- > first_block(group, match->info.tokens);) /* tail first: its head is youngest */
+	for (uint64_t b = blocks; b-- > match_first_block(group, match->info.tokens);) { /* its head is youngest */
+		struct match_place places[KEY_PARTS_MAX];
+		uint32_t nplaces = 0;
 		for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
 			if (work->parts && !(work->parts >> part & 1))
 				continue;
-			uint32_t entry = work->found[g] ? work->found[g][b]
-			                                : catalog_find(store->catalog, work->space->number,
-			                                               work->chains[g]->keys[b].bytes, part);
+			uint32_t tier, entry = work->found[g] ? work->found[g][b]
+			                                      : catalog_find(store->catalog, work->space->number,
+			                                                     work->chains[g]->keys[b].bytes, part);
 			struct catalog_entry *e = entry ? &entries[entry - 1] : NULL;
-			if (!e || (e->flags & CATALOG_GHOST))
+			const struct peer_part *far = NULL;
+			if (e && ((e->flags & CATALOG_GHOST) || !entry_visible(store, e)))
+				e = NULL;
+			if (!e && !(far = match_far(work, g, b, part)))
 				continue;
-			int memory = e->slot && slot_ready(store, e->slot);
-			match->info.bytes += e->length;
-			match->info.tier_bytes[memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH] += e->length;
+			places[nplaces++] = match_place(work, e, far, &tier);
+			uint32_t length = e ? e->length : far->length;
+			match->info.bytes += length;
+			match->info.tier_bytes[tier] += length;
+			if (!e)
+				continue; /* a peer's is not ours to hold */
 			if (!hold(match, e, entry, &work->chains[g]->keys[b], max))
 				return 0;
 			entry_count_at(store, e, now);
@@ -198,42 +231,12 @@ static int take_group(struct match_work *work, struct match_answer *match, uint3
 				entry_touch(store, entry, 1);
 			else
 				entry_use_at(store, e);
-			if (memory)
+			if (tier == CAIRN_TIER_MEMORY)
 				slot_touch(store, e->slot);
 		}
+		match_count(work, g, b, places, nplaces);
+	}
 	return 1;
-}
-
-/* Seconds to load, from what the tiers measured of themselves; before the first measurement flash is taken to be
- * slow. */
-static double load_seconds(cairn *store, const struct cairn_match_info *info, double share)
-{
-	double flash_gb_s = 0, memory_gb_s = 5.0;
-	for (uint32_t i = 0; i < store->ndevices; i++) {
-		struct cairn_device_stat stat;
-		if (!store->devices[i].flash)
-			continue;
-		store->devices[i].ops->stat(store->devices[i].flash, &stat);
-		/* One read's rate; reads overlap, so the device gives at least this. */
-		flash_gb_s += stat.read_gb_s > 0 ? stat.read_gb_s : 0.5;
-	}
-	double seconds = (double)info->tier_bytes[CAIRN_TIER_MEMORY] * share / (memory_gb_s * 1e9);
-	if (info->tier_bytes[CAIRN_TIER_FLASH])
-		seconds += (double)info->tier_bytes[CAIRN_TIER_FLASH] * share / ((flash_gb_s > 0 ? flash_gb_s : 0.1) * 1e9);
-	return seconds;
-}
-
-static void judge_worth(cairn *store, const struct cairn_space *space, struct cairn_match_info *info)
-{
-	double a = space->space.desc.cost_a_s, b = space->space.desc.cost_b_s, n = (double)info->tokens;
-	info->worth_tokens = info->tokens;
-	info->load_s = load_seconds(store, info, 1);
-	info->recompute_s = a * n + b * n * n;
-	/* Loading is linear and recompute convex: the whole prefix is the best there is, or nothing is worth it. */
-	if ((a > 0 || b > 0) && info->load_s > info->recompute_s) {
-		info->worth_tokens = 0;
-		info->load_s = info->recompute_s = 0;
-	}
 }
 
 static int match_check(struct match_work *work, const struct cairn_chain *chains, size_t nchains, size_t *ret_parts)
@@ -258,12 +261,88 @@ static int match_check(struct match_work *work, const struct cairn_chain *chains
 static void match_found(struct match_work *work, uint32_t *room)
 {
 	for (uint32_t g = 0; g < work->space->space.ngroups; g++)
-		if (work->chains[g] && work->space->space.desc.nparts == 1 && group_of(work, g)->rule == CAIRN_RULE_ALL &&
+		if (work->chains[g] && work->space->space.desc.nparts == 1 && match_group(work, g)->rule == CAIRN_RULE_ALL &&
 		    (!work->parts || work->parts & 1)) {
 			work->found[g] = room;
 			room += work->chains[g]->nkeys;
 		}
 }
+
+/* ---- what peers have --------------------------------------------------------------------------------------------- */
+
+struct far_keys {
+	const cairn_key **keys, **parents;
+	size_t n, room;
+};
+
+/* Notes the blocks of a group that are not here, and those of other groups that a longer prefix would need. */
+static void far_missing(struct match_work *work, uint32_t g, struct far_keys *missing)
+{
+	const struct cairn_chain *chain = work->chains[g];
+	size_t from = match_group(work, g)->rule == CAIRN_RULE_ALL ? work->good[g] : 0;
+	for (size_t b = from; b < chain->nkeys && missing->n < missing->room; b++) {
+		uint32_t entry;
+		if (b % CATALOG_WARM == from % CATALOG_WARM) {
+			size_t left = chain->nkeys - b < CATALOG_WARM ? chain->nkeys - b : CATALOG_WARM;
+			catalog_warm(work->store->catalog, work->space->number, chain->keys + b, left);
+		}
+		if (block_present(work, g, b, &entry))
+			continue;
+		missing->keys[missing->n] = &chain->keys[b];
+		missing->parents[missing->n++] = b ? &chain->keys[b - 1] : NULL;
+		work->asked[g][b] = (uint32_t)missing->n;
+	}
+}
+
+static void far_free(struct match_work *work)
+{
+	for (uint32_t g = 0; g < MATCH_GROUPS; g++)
+		mem_free(work->asked[g]);
+	mem_free(work->far);
+}
+
+/* Asks all peers for what is not here behind `have` tokens. Whether anything came of it: the lock was let go of then,
+ * and work->far says what there is. */
+static int match_ask(struct match_work *work, uint64_t have)
+{
+	cairn *store = work->store;
+	const struct cairn_space_desc *desc = &work->space->space.desc;
+	struct far_keys missing = {.n = 0};
+	uint64_t parts = desc->nparts >= 64 ? UINT64_MAX : (1ull << desc->nparts) - 1, all = UINT64_MAX;
+	int good = 1;
+	for (uint32_t g = 0; g < work->space->space.ngroups; g++) {
+		if (!work->chains[g])
+			continue;
+		uint64_t tokens = work->chains[g]->nkeys * match_group(work, g)->block_tokens;
+		all = tokens < all ? tokens : all;
+		missing.room += work->chains[g]->nkeys;
+		work->asked[g] = mem_array(work->chains[g]->nkeys + 1, sizeof(*work->asked[g]));
+		good &= work->asked[g] != NULL;
+	}
+	if (all == UINT64_MAX || all / match_step(work) * match_step(work) <= have || !good)
+		return 0;
+	missing.room = missing.room < WIRE_PRESENCE_KEYS ? missing.room : WIRE_PRESENCE_KEYS;
+	missing.keys = mem_array(missing.room, sizeof(*missing.keys));
+	missing.parents = mem_array(missing.room, sizeof(*missing.parents));
+	for (uint32_t g = 0; g < work->space->space.ngroups && missing.keys && missing.parents; g++)
+		if (work->chains[g])
+			far_missing(work, g, &missing);
+	parts = work->parts ? work->parts & parts : parts;
+	struct peer_ask *ask = missing.n && parts ? peer_ask(store, work->space, missing.keys, missing.parents, missing.n,
+	                                                     parts, 0, peer_budget_ns(store, work->space, have, all))
+	                                          : NULL;
+	if (ask) {
+		work->far = mem_array(missing.n * desc->nparts, sizeof(*work->far));
+		if (work->far)
+			peer_ask_best(store, ask, desc->nparts, work->far);
+		peer_ask_drop(ask);
+	}
+	mem_free(missing.keys);
+	mem_free(missing.parents);
+	return ask != NULL;
+}
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 void match_leave(cairn *store, struct match_answer *answer)
 {
@@ -304,10 +383,12 @@ static int answer_make(struct match_work *work, struct match_answer *answer, uin
 	cairn *store = work->store;
 	int held = 1;
 	match_expire(store);
+	answer->info.tokens = work->space->misses ? 0 : longest_prefix(work);
+	if (store->peers && !work->space->misses && match_ask(work, answer->info.tokens))
+		answer->info.tokens = longest_prefix(work);
 	if (store->nmatches == STORE_MATCHES)
 		return err_set(CAIRN_E_BUSY, "%d matches are open: release some", STORE_MATCHES);
 	answer->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
-	answer->info.tokens = work->space->misses ? 0 : longest_prefix(work);
 	for (uint32_t g = 0; g < work->space->space.ngroups && answer->info.tokens && held; g++)
 		if (work->chains[g])
 			held = take_group(work, answer, g, max);
@@ -318,7 +399,7 @@ static int answer_make(struct match_work *work, struct match_answer *answer, uin
 	answer->since = watch_now(store);
 	answer->read = answer->nheld;
 	answer->tokens = answer->info.tokens;
-	judge_worth(store, work->space, &answer->info);
+	match_judge(work, &answer->info);
 	count_lookup(store, asked_tokens(work), &answer->info);
 	list_push_back(&store->matches, &answer->link);
 	store->nmatches++;
@@ -340,6 +421,7 @@ static int take_here(struct match_work *work, uint32_t timeout_ms, size_t max, s
 	pthread_mutex_lock(&work->store->lock);
 	int error = answer_make(work, answer, timeout_ms, (uint32_t)max);
 	pthread_mutex_unlock(&work->store->lock);
+	far_free(work);
 	if (error) {
 		mem_free(answer);
 		return error;

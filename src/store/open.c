@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/directory.h"
+#include "store/peer.h"
 #include "store/reconcile.h"
 #include "store/remote.h"
 #include "store/store.h"
@@ -799,18 +800,30 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 
 /* ---- a cairnd has it --------------------------------------------------------------------------------------------- */
 
-int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
-                      cairn **ret_store)
+static int open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
+                       int (*open)(cairn *store, const char *place), cairn **ret_store)
 {
 	cairn *store = store_new(maker, options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	int error = remote_open(store, place);
+	int error = open(store, place);
 	if (error)
 		store_free(store);
 	else
 		*ret_store = store;
 	return error;
+}
+
+int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
+                      cairn **ret_store)
+{
+	return open_remote(place, maker, options, remote_open, ret_store);
+}
+
+int store_open_peer(const char *place, const struct io_maker *maker, const struct cairn_options *options,
+                    cairn **ret_store)
+{
+	return open_remote(place, maker, options, remote_open_peer, ret_store);
 }
 
 int store_open(const char *place, const struct cairn_options *given, const struct io_maker *maker, cairn **ret_store)
@@ -844,35 +857,14 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 		return error;
 	}
 	session_mark_kept(store);
+	error = peers_open(store, &options);
+	if (error) {
+		(void)cairn_close(store);
+		return error;
+	}
 	store->stat.reopen_s = (double)(clock_mono_ns(store->clock) - started) / 1e9;
 	*ret_store = store;
 	return 0;
-}
-
-int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store)
-{
-	const struct io_maker *makers[] = {&io_maker_real, &io_maker_threads, &io_maker_uring};
-	uint32_t engine = CAIRN_IO_BEST;
-	if (options && options->size >= offsetof(struct cairn_options, io_engine) + sizeof(options->io_engine))
-		engine = options->io_engine;
-	if (engine >= sizeof(makers) / sizeof(makers[0]))
-		return err_set(CAIRN_E_INVAL, "io_engine %u: there are 0 to 2", engine);
-	return store_open(place, options, makers[engine], ret_store);
-}
-
-CAIRN_API int cairn_sync(cairn *store)
-{
-	if (store->remote)
-		return remote_sync(store);
-	pthread_mutex_lock(&store->lock);
-	int error = store->flags & CAIRN_OPEN_READONLY ? 0 : store_sync(store, UINT64_MAX);
-	if (!error)
-		error = store->sync_error;
-	store->sync_error = 0;
-	pthread_mutex_unlock(&store->lock);
-	if (error == CAIRN_E_FULL)
-		return err_set(error, "sync: flash had no room for some of what was put");
-	return error ? err_set(error, "sync: a flash device failed") : 0;
 }
 
 CAIRN_API int cairn_close(cairn *store)
@@ -882,6 +874,7 @@ CAIRN_API int cairn_close(cairn *store)
 	pthread_mutex_lock(&store->lock);
 	store->closing = 1;
 	pthread_mutex_unlock(&store->lock);
+	peers_stop(store);
 	loops_stop(store);
 	remote_close(store->remote);
 	int error = 0;

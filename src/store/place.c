@@ -4,6 +4,7 @@
  * processes share.
  * Threads: any. Memory: none.
  */
+#include <stddef.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,6 +44,17 @@ int store_options_check(const char *place, struct cairn_options *options, const 
 	if (!(*ret_path)[0] || strlen(*ret_path) > 200)
 		return err_set(CAIRN_E_INVAL, "a store's path has 1 to 200 bytes");
 	return 0;
+}
+
+int store_open_own(const char *place, const struct cairn_options *options, cairn **ret_store)
+{
+	const struct io_maker *makers[] = {&io_maker_real, &io_maker_threads, &io_maker_uring};
+	uint32_t engine = CAIRN_IO_BEST;
+	if (options && options->size >= offsetof(struct cairn_options, io_engine) + sizeof(options->io_engine))
+		engine = options->io_engine;
+	if (engine >= sizeof(makers) / sizeof(makers[0]))
+		return err_set(CAIRN_E_INVAL, "io_engine %u: there are 0 to 2", engine);
+	return store_open(place, options, makers[engine], ret_store);
 }
 
 /* Another process owns the directory. If that is a cairnd, it is asked instead. */

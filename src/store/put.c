@@ -750,6 +750,21 @@ CAIRN_API long cairn_put(cairn *store, const struct cairn_space *space, struct c
 	return store_put_from(store, space, items, nitems, given, NULL);
 }
 
+CAIRN_API int cairn_sync(cairn *store)
+{
+	if (store->remote)
+		return remote_sync(store);
+	pthread_mutex_lock(&store->lock);
+	int error = store->flags & CAIRN_OPEN_READONLY ? 0 : store_sync(store, UINT64_MAX);
+	if (!error)
+		error = store->sync_error;
+	store->sync_error = 0;
+	pthread_mutex_unlock(&store->lock);
+	if (error == CAIRN_E_FULL)
+		return err_set(error, "sync: flash had no room for some of what was put");
+	return error ? err_set(error, "sync: a flash device failed") : 0;
+}
+
 /* ---- making durable what is there already (sessions) ------------------------------------------------------------- */
 
 int store_make_durable(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys,

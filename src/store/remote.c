@@ -14,6 +14,7 @@
 #include "base/mem.h"
 
 uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000;
+#define PEER_CONNECT_MS 1000 /* a peer that can not be connected to by then is not there */
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -58,6 +59,7 @@ static int frame_send(struct remote_link *link, const struct wire_request *reque
 	}
 	struct wire_head head = {.version = WIRE_VERSION,
 	                         .type = (uint16_t)request->type,
+	                         .flags = link->here ? WIRE_HERE : 0,
 	                         .nfds = (uint16_t)nfds,
 	                         .id = ++link->next_id,
 	                         .body_bytes = (uint32_t)w.used,
@@ -121,6 +123,42 @@ static void link_free(struct remote_link *link)
 	mem_free(link);
 }
 
+/* A call has it from here on: it can be cut. Whether it may go on. */
+static int link_use(struct remote *remote, struct remote_link *link)
+{
+	pthread_mutex_lock(&remote->cut_lock);
+	list_push_back(&remote->used, &link->used);
+	int stopped = remote->stopped;
+	pthread_mutex_unlock(&remote->cut_lock);
+	return !stopped;
+}
+
+static void link_unuse(struct remote *remote, struct remote_link *link)
+{
+	pthread_mutex_lock(&remote->cut_lock);
+	list_remove(&link->used);
+	pthread_mutex_unlock(&remote->cut_lock);
+}
+
+static void links_cut(struct remote *remote, int for_good)
+{
+	pthread_mutex_lock(&remote->cut_lock);
+	remote->stopped |= for_good;
+	for (struct list *node = remote->used.next; node != &remote->used; node = node->next)
+		link_stop(LIST_OF(node, struct remote_link, used)->net, LINK_STOP_ALL);
+	pthread_mutex_unlock(&remote->cut_lock);
+}
+
+void remote_cut(struct remote *remote)
+{
+	links_cut(remote, 0);
+}
+
+void remote_stop(struct remote *remote)
+{
+	links_cut(remote, 1);
+}
+
 /* Says who we are: a new client, or one more connection of the one we are. A daemon that does not know us is another
  * one. */
 static int hello(struct remote *remote, struct remote_link *link)
@@ -174,13 +212,18 @@ static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, 
 		mem_free(link);
 		return NULL;
 	}
+	link->here = remote->here;
 	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, remote_quick_ms);
-	int64_t patience_ms = until - link_now_ms() < LINK_DEAD_MS ? until - link_now_ms() : LINK_DEAD_MS;
+	int64_t most_ms = remote->here ? PEER_CONNECT_MS : LINK_DEAD_MS;
+	int64_t patience_ms = until - link_now_ms() < most_ms ? until - link_now_ms() : most_ms;
 	*ret_error = link_connect(&remote->place, (int)patience_ms, &link->net);
 	if (!*ret_error) {
 		link->bounded = 1;
 		link->net->until_ms = until;
-		*ret_error = hello(remote, link);
+		*ret_error = link_use(remote, link) ? hello(remote, link)
+		                                    : err_set(CAIRN_E_CANCELED, "%s: ending", remote->place.text);
+		if (*ret_error)
+			link_unuse(remote, link);
 	}
 	if (!*ret_error) {
 		link->bounded = timeout_ms != 0;
@@ -203,7 +246,9 @@ struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms,
 		/* Nothing is due on an idle one: what can be read is its end. */
 		if (link_is_idle(link->net)) {
 			link_bound(link, timeout_ms);
-			return link;
+			if (link_use(remote, link))
+				return link;
+			link_unuse(remote, link);
 		}
 		link_free(link);
 	}
@@ -211,6 +256,7 @@ struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms,
 
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken)
 {
+	link_unuse(remote, link);
 	if (broken) {
 		link_free(link);
 		return;
@@ -332,7 +378,7 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-int remote_open(cairn *store, const char *place)
+static int remote_prepare(cairn *store, const char *place)
 {
 	struct remote *remote = mem_alloc(sizeof(*remote));
 	if (!remote)
@@ -346,14 +392,34 @@ int remote_open(cairn *store, const char *place)
 	remote->store = store;
 	pthread_mutex_init(&remote->hello_lock, NULL);
 	pthread_mutex_init(&remote->lock, NULL);
+	pthread_mutex_init(&remote->cut_lock, NULL);
 	list_init(&remote->idle);
+	list_init(&remote->used);
+	store->remote = remote;
+	return 0;
+}
+
+int remote_open_peer(cairn *store, const char *place)
+{
+	int error = remote_prepare(store, place);
+	if (!error)
+		store->remote->here = 1;
+	return error;
+}
+
+int remote_open(cairn *store, const char *place)
+{
+	int error = remote_prepare(store, place);
+	if (error)
+		return error;
+	struct remote *remote = store->remote;
 	struct remote_link *link = remote_link_take(remote, 0, &error);
 	if (!link) {
 		remote_close(remote);
+		store->remote = NULL;
 		return error;
 	}
 	remote_link_drop(remote, link, 0);
-	store->remote = remote;
 	return 0;
 }
 
@@ -371,5 +437,6 @@ void remote_close(struct remote *remote)
 	mem_free(remote->extents);
 	pthread_mutex_destroy(&remote->lock);
 	pthread_mutex_destroy(&remote->hello_lock);
+	pthread_mutex_destroy(&remote->cut_lock);
 	mem_free(remote);
 }

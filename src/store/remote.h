@@ -18,6 +18,11 @@ struct remote;
 
 /* Connects `store` to the cairnd at "unix:PATH" or "tcp+plain://HOST:PORT". 0, NOENT (nobody listens), INVAL, ... */
 int remote_open(cairn *store, const char *place);
+/* The same without a connection, for a peer's client: its requests are to be answered from there alone. */
+int remote_open_peer(cairn *store, const char *place);
+/* Any thread: ends the connections that calls are waiting at, which fail then; and for good. */
+void remote_cut(struct remote *remote);
+void remote_stop(struct remote *remote);
 void remote_close(struct remote *remote);
 
 int remote_describe(cairn *store, struct cairn_space *space);
@@ -64,6 +69,8 @@ int remote_sync(cairn *store);
 
 struct remote_link {
 	struct list link;
+	struct list used; /* while a call has it */
+	int here;         /* its requests say WIRE_HERE */
 	struct link *net;
 	uint64_t life;  /* of the daemon, as the client counts them */
 	uint64_t next_id;
@@ -90,6 +97,10 @@ struct remote {
 	pthread_mutex_t hello_lock; /* one at a time says who we are; before `lock` */
 	pthread_mutex_t lock;
 	struct list idle;
+	int here;                 /* a peer's: see WIRE_HERE */
+	pthread_mutex_t cut_lock; /* guards what follows; nothing is locked or waited for under it */
+	struct list used;
+	int stopped;
 	uint8_t client[16];
 	uint64_t life; /* changes when the daemon is another one: numbers of spaces begin anew */
 	struct remote_extent *extents;

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/identity.h"
+#include "store/peer.h"
 #include "store/remote.h"
 #include "store/store.h"
 
@@ -59,7 +60,7 @@ CAIRN_API int cairn_describe(cairn *store, const struct cairn_space_desc *desc, 
 			space->described = 1;
 		}
 	}
-	if (!error) {
+	if (!error && (desc->cost_a_s != 0 || desc->cost_b_s != 0)) { /* not said: what was said before stays */
 		space->space.desc.cost_a_s = desc->cost_a_s;
 		space->space.desc.cost_b_s = desc->cost_b_s;
 	}
@@ -298,6 +299,7 @@ CAIRN_API int cairn_stat(cairn *store, struct cairn_stat *ret_stat)
 	stat->catalog_capacity = catalog.capacity;
 	stat->alarms = store_alarms(store);
 	stat->alarm_minutes = store->alarm.minutes;
+	peers_stat(store, stat);
 	pthread_mutex_unlock(&store->lock);
 	memcpy(ret_stat, stat, ret_stat->size);
 	mem_free(stat);

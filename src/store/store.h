@@ -24,6 +24,7 @@
 #include "policy/admit.h"
 #include "policy/alarm.h"
 #include "policy/evict.h"
+#include "policy/rate.h"
 #include "policy/watch.h"
 #include "store/catalog.h"
 #include "tier/flash.h"
@@ -40,6 +41,9 @@ enum {
 	STORE_DECISIONS = 16,
 };
 
+/* What media are taken to give before they were measured. */
+#define STORE_FLASH_BYTES_S 0.5e9
+#define STORE_COPY_BYTES_S 5e9
 #define STORE_AVOID_NS 5000000000ull /* how long chains go around a device whose write failed */
 
 /* What a space has and had; under the store's lock. */
@@ -128,11 +132,13 @@ struct device {
 	struct owner *owners;     /* by segment */
 	uint64_t live_bytes, kept_bytes, live_parts, use_sum, used_segments;
 	uint64_t hits, hit_bytes, errors, damaged;
+	struct rate reads;        /* of parts, as the store asked for them */
 	uint64_t avoid_until_ns;  /* a write failed: chains go elsewhere where they can */
 };
 
 struct cairn {
 	struct remote *remote;    /* a cairnd has the store: most of what follows is unused then */
+	struct peers *peers;      /* NULL: none */
 	const struct io_maker *maker;
 	const struct clock *clock;
 	uint32_t flags;
@@ -171,6 +177,7 @@ struct cairn {
 	uint64_t down_birth, down_root;
 	uint64_t dirty_bytes, dirty_max;
 	uint64_t leased_bytes;
+	struct rate copies;       /* of parts to readers, and from writers */
 	uint32_t sweep_at;        /* cursor of the orphan sweep */
 	uint32_t sweep_wanted, sweep_found;
 	uint32_t device_away;     /* since open */
@@ -202,6 +209,10 @@ int store_open_own(const char *place, const struct cairn_options *options, cairn
 /* One that the cairnd at unix:PATH or tcp+plain://HOST:PORT has. */
 int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
                       cairn **ret_store);
+/* The client of a peer: it connects when it is first asked, and says with each request that the peer is to answer by
+ * itself. */
+int store_open_peer(const char *place, const struct io_maker *maker, const struct cairn_options *options,
+                    cairn **ret_store);
 /* 0, or INVAL. ret_path: NULL: no directory is needed; else the directory's path, or "unix:PATH". */
 int store_options_check(const char *place, struct cairn_options *options, const char **ret_path);
 /* Frees a store whose process is dead: nothing is written (simulation). */
@@ -340,9 +351,13 @@ struct store_call {
 	uint32_t durability;
 	uint32_t background;
 	uint32_t manifest; /* the items are manifests */
+	uint32_t here;     /* get: no peer is asked, nor fetched from */
+	uint32_t asked;    /* peers were asked already */
 	uint32_t device_hint; /* device + 1 to write to where it works; 0: as the chain says */
 	const struct store_source *source; /* NULL: the items' buffers */
 };
+/* A copy of a part that is large enough to tell something. */
+void store_copied(cairn *store, uint64_t bytes, uint64_t took_ns, uint64_t now_ns);
 int store_call_of(cairn *store, const struct cairn_call *call, struct store_call *ret_call);
 long store_put(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
                const struct store_call *call);
@@ -352,13 +367,17 @@ long store_put_from(cairn *store, const struct cairn_space *space, struct cairn_
 /* Starts the read of a part that is in flash alone, in the background, if there is room without evicting what was used
  * since `since` (watch_now). 0: not now. */
 int read_ahead(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key, uint32_t since);
-/* Begins to read what is in flash alone of items that are about to be leased one by one, and what an open match says
- * will be asked for next. Does not wait. */
+/* Begins to read what is in flash alone, or with peers, of items that are about to be leased one by one, and what an
+ * open match says will be asked for next. Waits for peers' answers alone; the call says then that they were asked. */
 void store_begin(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n,
-                 uint32_t background);
-/* cairn_lease_take for a reader that has no room for more than so many bytes: SIZE then, and nothing is counted. */
+                 struct store_call *call);
+/* cairn_get in a store of our own. */
+long store_get(cairn *store, const struct cairn_space *space, struct cairn_item *items, size_t n,
+               const struct store_call *call);
+/* cairn_lease_take there, for a reader that has no room for more than so many bytes: SIZE then, and nothing is
+ * counted. */
 int store_lease_take(cairn *store, const struct cairn_space *space, struct cairn_item *item,
-                     const struct cairn_call *given, uint64_t room, cairn_lease **ret_lease);
+                     const struct store_call *call, uint64_t room, cairn_lease **ret_lease);
 /* Brings the parts of a chain into memory without waiting. */
 void store_prefetch(cairn *store, const struct cairn_space *space, const cairn_key *keys, size_t nkeys);
 /* Makes parts that are in memory or flash durable on flash. The lock is held. Per key: 0, MISS or an error in

@@ -45,7 +45,8 @@ struct memory_slot {
 	uint8_t leased;        /* leases on it, 255 at most */
 	uint32_t used;         /* last use, as policy/watch.h counts time; of those used together the same */
 	uint8_t list;          /* which recency list it is in, where it is in one */
-	uint8_t reserved[3];
+	uint8_t far;           /* it came from a peer, and nobody has been given it yet */
+	uint8_t reserved[2];
 };
 _Static_assert(sizeof(struct memory_slot) == 64, "a memory-only part costs this and a catalog entry");
 

@@ -142,9 +142,19 @@ static void seed_checkpoints(void)
 	seed("checkpoint", "sample", input, sizeof input, entries, SAMPLE_CHECKPOINT_ENTRIES * CHECKPOINT_ENTRY_BYTES);
 }
 
-/* One request of each type, and a batch: a body's length is exact. */
+static void seed_file(const char *path, const uint8_t *bytes, size_t length)
+{
+	FILE *file = fopen(path, "wb");
+	if (!file || fwrite(bytes, 1, length, file) != length || fclose(file)) {
+		perror(path);
+		failed = 1;
+	}
+}
+
+/* One request of each type, a batch, and a peer's answer: a body's length is exact. */
 static void seed_wire(void)
 {
+	static const cairn_key some[2] = {{{1}}, {{2}}};
 	static struct wire_request request;
 	static uint8_t bytes[4096];
 	char path[1024];
@@ -154,18 +164,24 @@ static void seed_wire(void)
 		request.type = type < WIRE_TYPES ? type : WIRE_PUT;
 		if (type == WIRE_TYPES)
 			request.u.batch.nitems = 2;
+		if (type == WIRE_PRESENCE)
+			request.u.presence = (struct wire_presence){.parts = 3, .keys = {.nkeys = 2, .keys = some}};
 		struct bytes_writer w = bytes_writer_of(bytes + 2, sizeof bytes - 2);
 		bytes_set16(bytes, (uint16_t)request.type);
 		wire_request_encode(&request, &w);
 		snprintf(path, sizeof path, "%s/wire/%u", directory, type);
 		if (type == WIRE_TYPES)
 			snprintf(path, sizeof path, "%s/wire/batch", directory);
-		FILE *file = fopen(path, "wb");
-		if (!file || fwrite(bytes, 1, w.used + 2, file) != w.used + 2 || fclose(file)) {
-			perror(path);
-			failed = 1;
-		}
+		seed_file(path, bytes, w.used + 2);
 	}
+	struct bytes_writer w = bytes_writer_of(bytes + 2, sizeof bytes - 2);
+	bytes_set16(bytes, UINT16_MAX);
+	wire_add_present(&w, 0.25, 1e9, 2);
+	wire_add_found(&w,
+	               &(struct wire_found){.key = 3, .part = 1, .tier = CAIRN_TIER_MEMORY, .length = 4096, .check = 7});
+	wire_add_found(&w, &(struct wire_found){.key = 9, .tier = CAIRN_TIER_FLASH, .tail = 1, .length = 1, .check = 8});
+	snprintf(path, sizeof path, "%s/wire/present", directory);
+	seed_file(path, bytes, w.used + 2);
 }
 
 int main(int argc, char **argv)

@@ -65,6 +65,10 @@ static void request_make(uint32_t type)
 	case WIRE_MATCH_AGREE:
 		request.u.agree = (struct wire_agree){1ull << 32 | 1, 4096, 8};
 		break;
+	case WIRE_PRESENCE:
+		request.u.presence = (struct wire_presence){.parts = 5, .tails = 1, .keys = {0, 5, keys}};
+		memset(request.u.presence.space.bytes, 6, 32);
+		break;
 	case WIRE_HINT:
 		request.u.hint = (struct wire_hint){1, 2, chain};
 		break;
@@ -189,12 +193,54 @@ static void test_wire__struct_is_zero_beyond_what_came(void **state)
 	assert_ptr_equal(r.at, r.end);
 }
 
+static int present_failed(const struct wire_found *found, uint32_t n, double wait_s, uint32_t nkeys)
+{
+	uint8_t bytes[256];
+	struct bytes_writer w = bytes_writer_of(bytes, sizeof(bytes));
+	struct wire_present present;
+	wire_add_present(&w, wait_s, 1e9, n);
+	for (uint32_t i = 0; i < n; i++)
+		wire_add_found(&w, &found[i]);
+	struct bytes_reader r = bytes_reader_of(bytes, w.used);
+	wire_take_present(&r, nkeys, &present);
+	return r.failed;
+}
+
+static void test_wire__a_peers_answer_is_refused_when_it_can_not_be_one(void **state)
+{
+	(void)state;
+	const struct wire_found good[2] = {
+	    {.key = 1, .part = 63, .tier = CAIRN_TIER_MEMORY, .length = 1, .check = 1},
+	    {.key = 4, .part = 0, .tier = CAIRN_TIER_FLASH, .tail = 1, .length = CAIRN_PART_MAX_BYTES, .check = 2}};
+	struct wire_found found[2];
+	assert_false(present_failed(good, 2, 0.5, 5));
+	assert_false(present_failed(good, 0, 0, 0));
+	assert_true(present_failed(good, 2, 0.5, 4)); /* a key that was not asked for */
+	assert_true(present_failed(good, 2, -1, 5));
+	assert_true(present_failed(good, 2, 0.0 / 0.0, 5));
+	for (int field = 0; field < 5; field++) {
+		memcpy(found, good, sizeof(found));
+		if (field == 0)
+			found[0].length = CAIRN_PART_MAX_BYTES + 1;
+		if (field == 1)
+			found[0].length = 0;
+		if (field == 2)
+			found[0].part = 64;
+		if (field == 3)
+			found[0].tier = CAIRN_TIER_PEER; /* what a peer's peer has is not its own */
+		if (field == 4)
+			found[1].key = 0; /* out of order */
+		assert_true(present_failed(found, 2, 0.5, 5));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_wire__request_comes_back_when_encoded),
 		cmocka_unit_test(test_wire__request_is_refused_when_counts_are_too_large),
 		cmocka_unit_test(test_wire__frame_is_refused_when_a_bit_is_wrong),
+		cmocka_unit_test(test_wire__a_peers_answer_is_refused_when_it_can_not_be_one),
 		cmocka_unit_test(test_wire__struct_is_zero_beyond_what_came),
 	};
 	struct random random;

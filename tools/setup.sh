@@ -31,8 +31,8 @@ find_missing() {
     need ninja-build command -v ninja
     need libclang-rt-14-dev has_clang_runtime
     # One question for all first: this runs before every check.
-    if ! has_libraries 'libcrypto >= 3.0' libxxhash 'liburing >= 2.3' jansson yaml-0.1 cmocka zlib libmicrohttpd ncursesw >/dev/null 2>&1; then
-        need libssl-dev has_libraries 'libcrypto >= 3.0'
+    if ! has_libraries 'libssl >= 3.0' libxxhash 'liburing >= 2.3' jansson yaml-0.1 cmocka zlib libmicrohttpd ncursesw >/dev/null 2>&1; then
+        need libssl-dev has_libraries 'libssl >= 3.0'
         need libxxhash-dev has_libraries libxxhash
         need liburing-dev has_libraries 'liburing >= 2.3'
         need libjansson-dev has_libraries jansson

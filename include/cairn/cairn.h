@@ -51,7 +51,7 @@ enum {
 	CAIRN_E_SIZE = -90, /* EMSGSIZE: bytes do not fit what the space declares, the buffer, or the limits of a part */
 	CAIRN_E_CONFLICT = -17,  /* EEXIST: the key exists with another length; the first is kept */
 	CAIRN_E_NOENT = -2,      /* ENOENT: no such path, session or name */
-	CAIRN_E_ACCESS = -13,    /* EACCES: the operating system forbids it */
+	CAIRN_E_ACCESS = -13,    /* EACCES: the operating system forbids it, or the cairnd does: a token, a tenant */
 	CAIRN_E_RDONLY = -30,    /* EROFS: the store is open read-only or its medium is */
 	CAIRN_E_OWNED = -98,     /* EADDRINUSE: another process owns the directory; the text names it */
 	CAIRN_E_NOTSTORE = -124, /* EMEDIUMTYPE: not a cairn directory, and not empty */
@@ -147,10 +147,15 @@ struct cairn_options {
 	const char *const *peers;
 	uint32_t npeers;
 	uint32_t peer_wait_ms;        /* most that a call waits for all of their answers; 0: 20 */
+	/* The token for a cairnd on another server (tcp://): a file that nobody else can read, of one line. NULL: that of
+	 * the variable CAIRN_TOKEN_FILE, else $XDG_CONFIG_HOME/cairn/token (~/.config/cairn/token) if it is there. */
+	const char *token_file;
 };
 
-/* Opens the store at `place`: "dir:PATH" or a plain path; or "unix:PATH", the socket of a cairnd (docs/SERVE.md). Where
- * a cairnd owns the directory it is asked instead; options are its own then. `options` may be NULL.
+/* Opens the store at `place`: "dir:PATH" or a plain path; or that of a cairnd (docs/SERVE.md): "unix:PATH", its socket
+ * on this server, or "tcp://HOST:PORT", over a network, with TLS and a token ("tcp+plain://HOST:PORT": without both).
+ * Where a cairnd owns the directory it is asked instead; options are its own then. `options` may be NULL.
+ * With a token all that is done is done for its tenant: tenants that are left NULL mean that one.
  * Device paths, their budgets and the free floor are remembered by the store; left 0 they stay what they were. The rest
  * (memory, catalog, threads) is of this open alone.
  * Takes milliseconds, and the time to touch memory_bytes: payloads are not read, except in groups that were never
@@ -716,7 +721,8 @@ enum cairn_event_kind {
 };
 struct cairn_event {
 	uint64_t sequence; /* 1, 2, 3 ...: a gap means events were missed; list anew then */
-	uint32_t kind, tier, reason, part;
+	uint32_t kind;     /* 0: of another tenant, by a cairnd: the rest is 0 */
+	uint32_t tier, reason, part;
 	cairn_digest space_id;
 	uint8_t key_prefix[16];
 	uint64_t birth;
@@ -724,6 +730,41 @@ struct cairn_event {
 /* Copies up to `max` events after sequence `after` (0: the oldest kept). The store keeps the last 65,536.
  * Returns their number. Any thread; does not block. */
 CAIRN_API long cairn_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max);
+
+/* ---- tokens: who may ask a cairnd over a network (docs/SERVE.md) ------------------------------------------------- */
+
+#define CAIRN_TOKEN_TEXT 160 /* bytes of a token's text, with its final 0 */
+
+enum {
+	CAIRN_TOKEN_ADMIN = 1u << 0, /* sees and does everything, of all tenants: for operators, and other cairnds */
+};
+struct cairn_token_desc {
+	size_t size;
+	const char *tenant; /* NULL: "default" */
+	uint32_t flags;     /* CAIRN_TOKEN_... */
+	uint64_t ttl_s;     /* 0: it does not expire */
+	/* Whose key the token names, so that its holder knows the server: NULL: the key in the directory (made there if
+	 * there is none); a certificate's file, where the cairnd is configured with one; "": none, and then the certificate
+	 * has to be one that the clients' systems trust. */
+	const char *certificate;
+};
+struct cairn_token_info {
+	size_t size;
+	char id[17];
+	const char *tenant; /* valid during the callback */
+	uint32_t flags;
+	uint64_t made_s, expires_s; /* 0: never */
+};
+/* Makes a token for the cairnd of a directory, whether that runs or not: it takes it at once. ret_text is the only copy
+ * of the secret: the directory keeps its SHA-256. desc may be NULL. Errors: INVAL, NOENT, ACCESS, FULL (4,096 are the
+ * most), CORRUPT (the list is damaged), IO, NOMEM. */
+CAIRN_API int cairn_token_new(const char *directory, const struct cairn_token_desc *desc,
+                              char ret_text[CAIRN_TOKEN_TEXT]);
+/* Calls back for each, until it returns non-zero. Returns the number of calls, or an error as above. */
+CAIRN_API long cairn_token_list(const char *directory, int (*each)(void *arg, const struct cairn_token_info *info),
+                                void *arg);
+/* From now on it is not taken, and connections that were made with it end within seconds. NOENT: there is none such. */
+CAIRN_API int cairn_token_revoke(const char *directory, const char *id);
 
 #ifdef __cplusplus
 }

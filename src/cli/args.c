@@ -22,6 +22,7 @@ enum {
 	KEY_WRITE_BUDGET,
 	KEY_READ_ONLY,
 	KEY_IO,
+	KEY_TOKEN,
 	KEY_JSON,
 	KEY_OWNER,
 	KEY_TENANT,
@@ -39,6 +40,7 @@ static const struct args_shared {
 	{VERB_STORE, {"write-budget", KEY_WRITE_BUDGET, "SIZE", 0, "Most bytes a day to flash, for now (no limit)", 20}},
 	{VERB_STORE, {"read-only", KEY_READ_ONLY, NULL, 0, "Write nothing to STORE, as verbs that only look", 20}},
 	{VERB_STORE, {"io", KEY_IO, "ENGINE", 0, "auto, threads or uring: how flash is read and written (auto)", 20}},
+	{VERB_STORE, {"token", KEY_TOKEN, "FILE", 0, "The token for a cairnd at tcp:// (~/.config/cairn/token)", 20}},
 	{VERB_JSON, {"json", KEY_JSON, NULL, 0, "Print JSON: bytes and seconds as numbers", 30}},
 	{VERB_YES, {"yes", 'y', NULL, 0, "Do not ask", 30}},
 	{VERB_QUIET, {"quiet", 'q', NULL, 0, "Print errors only", 30}},
@@ -252,6 +254,7 @@ static int args_set_shared(int key, char *value)
 	case KEY_FLASH: return args_flash(value);
 	case KEY_READ_ONLY: cli.read_only = 1; return 0;
 	case KEY_IO: return args_io(value);
+	case KEY_TOKEN: cli.token_file = value; return 0;
 	case KEY_JSON: cli.json = 1; return 0;
 	case 'q': cli.quiet = 1; return 0;
 	default: cli.yes = 1; return 0;

@@ -26,7 +26,7 @@ enum {
 
 /* Which of the shared options a verb takes. */
 enum {
-	VERB_STORE = 1u << 0,   /* --memory --flash --budget --write-budget --read-only --io */
+	VERB_STORE = 1u << 0,   /* --memory --flash --budget --write-budget --read-only --io --token */
 	VERB_JSON = 1u << 1,    /* --json */
 	VERB_QUIET = 1u << 2,   /* --quiet */
 	VERB_SESSION = 1u << 3, /* --owner --tenant */
@@ -60,11 +60,12 @@ struct cli {
 	uint64_t write_bytes_day;
 	int read_only;
 	uint32_t io_engine; /* enum cairn_io */
+	const char *token_file; /* NULL: where it is looked for */
 };
 extern struct cli cli;
 
 extern const struct verb verb_put, verb_get, verb_ls, verb_stat, verb_session, verb_explain, verb_key, verb_drop,
-	verb_fsck, verb_init, verb_bench;
+	verb_fsck, verb_init, verb_bench, verb_token;
 
 /* ---- args.c ------------------------------------------------------------------------------------------------------ */
 

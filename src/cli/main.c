@@ -15,7 +15,7 @@
 
 static const struct verb *const main_verbs[] = {
 	&verb_put, &verb_get, &verb_ls, &verb_stat, &verb_session, &verb_explain, &verb_key, &verb_drop, &verb_fsck,
-	&verb_init, &verb_bench,
+	&verb_init, &verb_bench, &verb_token,
 };
 enum { MAIN_VERBS = sizeof main_verbs / sizeof main_verbs[0] };
 
@@ -60,8 +60,8 @@ static int main_help(int argc, char **argv)
 		printf("  %-8s %s\n", main_verbs[i]->name, main_verbs[i]->summary);
 	puts("  serve    serve a store to all processes of this server (cairnd; cairn serve --help)\n"
 	     "\n"
-	     "STORE is a directory, or unix:PATH of a cairnd. One process owns a directory at a time; where that is a\n"
-	     "cairnd, it is asked. put makes a store where there is none.\n"
+	     "STORE is a directory; or a cairnd: unix:PATH on this server, tcp://HOST:PORT on another. One process owns a\n"
+	     "directory at a time; where that is a cairnd, it is asked. put makes a store where there is none.\n"
 	     "\n"
 	     "  cairn help VERB      options and examples of a verb; also cairn VERB --help\n"
 	     "  cairn --version      the version\n"

@@ -64,6 +64,7 @@ int open_store(const char *place, int need, cairn **ret_store)
 	options.nflash = cli.nflash;
 	options.memory_bytes = cli.memory_bytes ? cli.memory_bytes : OPEN_MEMORY_BYTES;
 	options.io_engine = cli.io_engine;
+	options.token_file = cli.token_file;
 	options.flash_write_bytes_day = cli.write_bytes_day;
 	options.segment_bytes = need == OPEN_CREATE ? open_segment_bytes() : 0;
 	options.flags = need == OPEN_CREATE                  ? CAIRN_OPEN_CREATE

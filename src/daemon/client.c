@@ -6,14 +6,24 @@
 #include "base/mem.h"
 #include "daemon/daemon.h"
 
-struct client *client_find(struct daemon *daemon, const uint8_t id[16])
+/* Whoever knows another's id, but has not its token, is somebody else. */
+static int is_who(const struct who *a, const struct who *b)
+{
+	return a->all == b->all && a->has_token == b->has_token && !memcmp(a->token, b->token, TOKEN_ID_BYTES) &&
+	       !strcmp(a->tenant, b->tenant);
+}
+
+struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who)
 {
 	struct client *client = NULL;
 	pthread_mutex_lock(&daemon->lock);
-	for (struct list *node = daemon->clients.next; node != &daemon->clients && !client; node = node->next)
-		if (!memcmp(LIST_OF(node, struct client, link)->id, id, 16))
-			client = LIST_OF(node, struct client, link);
+	for (struct list *node = daemon->clients.next; node != &daemon->clients && !client; node = node->next) {
+		struct client *each = LIST_OF(node, struct client, link);
+		if (!memcmp(each->id, id, 16) && is_who(&each->who, who))
+			client = each;
+	}
 	if (!client && (client = mem_alloc(sizeof(*client)))) {
+		client->who = *who;
 		digest_random(client->id, 16);
 		pthread_mutex_init(&client->lock, NULL);
 		list_push_back(&daemon->clients, &client->link);

@@ -42,7 +42,8 @@ static const struct conf_key {
 	int live;      /* takes effect without a restart */
 } conf_keys[] = {
 	{"dir", CONF_TEXT, offsetof(struct conf, dir), "the path of a directory", 0},
-	{"listen", CONF_PLACES, offsetof(struct conf, listen), "places as unix:PATH or tcp+plain://HOST:PORT", 1},
+	{"listen", CONF_PLACES, offsetof(struct conf, listen),
+	 "places as unix:PATH, tcp://HOST:PORT or tcp+plain://HOST:PORT", 1},
 	{"memory", CONF_SIZE, offsetof(struct conf, memory_bytes), "a size as 512MiB or 64GiB", 0},
 	{"catalog", CONF_SIZE, offsetof(struct conf, catalog_bytes), "a size as 512MiB", 0},
 	{"flash", CONF_DEVICES, 0, "devices, each with path and, perhaps, budget", 0},
@@ -56,6 +57,8 @@ static const struct conf_key {
 	{"socket_mode", CONF_MODE, offsetof(struct conf, socket_mode), "permission bits in octal, as 0600", 1},
 	{"admin", CONF_ADMIN, offsetof(struct conf, admin), "HOST:PORT, or off", 1},
 	{"alarm_minutes", CONF_MINUTES, offsetof(struct conf, alarm_minutes), "a number from 1 to 10080", 1},
+	{"tls_cert", CONF_TEXT, offsetof(struct conf, tls_cert), "the file of a certificate in PEM", 1},
+	{"tls_key", CONF_TEXT, offsetof(struct conf, tls_key), "the file of that certificate's private key in PEM", 1},
 	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
 	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
 	{"tenants", CONF_LIMITS, 0, "names of tenants (\"*\": all others), each with its limits", 1},
@@ -496,6 +499,10 @@ void conf_print(const struct conf *conf, FILE *to)
 	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
 	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
 	fprintf(to, "admin: \"%s\"\nalarm_minutes: %u\n", conf->admin, conf->alarm_minutes);
+	if (conf->tls_cert)
+		fprintf(to, "tls_cert: \"%s\"\n", conf->tls_cert);
+	if (conf->tls_key)
+		fprintf(to, "tls_key: \"%s\"\n", conf->tls_key);
 	fprintf(to, "log: %s\nlog_level: %s\n", conf_words_log[conf->log - 1], conf_words_level[conf->log_level - 1]);
 	print_tenants(conf, to);
 }
@@ -525,6 +532,10 @@ int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 			         CONF_LISTEN);
 			return -1;
 		}
+	}
+	if (conf->tls_key && !conf->tls_cert) {
+		snprintf(ret_fault, CONF_FAULT_BYTES, "tls_key without tls_cert: name the certificate that it belongs to");
+		return -1;
 	}
 	if (!conf->socket_mode)
 		conf->socket_mode = 0600;

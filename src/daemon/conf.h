@@ -18,7 +18,7 @@ struct conf_text;
 
 struct conf {
 	const char *dir;                /* the store's directory; no default */
-	const char *listen[CONF_LISTEN]; /* "unix:PATH" or "tcp+plain://HOST:PORT"; unix:DIR/cairn.sock unless others */
+	const char *listen[CONF_LISTEN]; /* places of net/link.h; unix:DIR/cairn.sock unless others */
 	uint32_t nlisten;
 	uint64_t memory_bytes;          /* 0: 256 MiB */
 	uint64_t catalog_bytes;
@@ -32,6 +32,7 @@ struct conf {
 	const char *peers[CONF_PEERS];  /* places of other cairnds */
 	uint32_t npeers;
 	uint32_t peer_wait_ms;          /* 0: 20 */
+	const char *tls_cert, *tls_key; /* files in PEM; NULL: DIR/tls.pem, made where it is missing */
 	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
 	struct cairn_tenant_limits tenants[CONF_TENANTS];
 	uint32_t ntenants;

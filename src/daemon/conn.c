@@ -2,15 +2,19 @@
 /* One connection: receives a request, has it answered, sends the reply, until either side ends it. See daemon.h. */
 #include <errno.h>
 #include <signal.h>
+#include <netdb.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "daemon/arrive.h"
 #include "daemon/daemon.h"
+#include "daemon/log.h"
 
 int conn_begin(struct conn *conn, const char *text, size_t bytes)
 {
@@ -48,7 +52,8 @@ static int conn_step(struct conn *conn)
 {
 	struct wire_head head;
 	int fds[WIRE_FDS_MAX];
-	if (link_receive(conn->net, LINK_FOREVER, &head, &conn->in, fds))
+	int patience_ms = conn->client || link_shares(conn->net) ? LINK_FOREVER : DAEMON_HELLO_MS;
+	if (link_receive(conn->net, patience_ms, &head, &conn->in, fds))
 		return 0;
 	struct wire_request *request = mem_alloc(sizeof(*request));
 	/* Payload comes with puts of other servers alone; memory from this one. */
@@ -89,7 +94,10 @@ static void *conn_main(void *arg)
 {
 	struct conn *conn = arg;
 	struct daemon *daemon = conn->daemon;
-	if (!link_greet(conn->net, LINK_DEAD_MS))
+	if (link_greet(conn->net, DAEMON_HELLO_MS))
+		LOG(LOG_INFO, "a connection ended before its hello", LOG_TEXT("peer", conn->peer),
+		    LOG_TEXT("why", err_text()));
+	else
 		while (conn_step(conn))
 			continue;
 	pthread_mutex_lock(&daemon->lock);
@@ -103,6 +111,36 @@ static void *conn_main(void *arg)
 	return NULL;
 }
 
+/* The other server's address; "" where there is none. */
+static void peer_name(const struct link *net, char ret_peer[DAEMON_PEER_BYTES])
+{
+	struct sockaddr_storage address;
+	socklen_t length = sizeof(address);
+	int fd = link_fd(net);
+	ret_peer[0] = 0;
+	if (link_shares(net) || fd < 0 || getpeername(fd, (struct sockaddr *)&address, &length))
+		return;
+	if (getnameinfo((struct sockaddr *)&address, length, ret_peer, DAEMON_PEER_BYTES, NULL, 0, NI_NUMERICHOST))
+		ret_peer[0] = 0;
+}
+
+/* Whether there is room for one more who has not said who he is. Whoever fills it has others from elsewhere get in. The
+ * lock is held. */
+static int stranger_fits(const struct daemon *daemon, const struct conn *conn)
+{
+	uint32_t all = 0, same = 0;
+	if (link_shares(conn->net))
+		return 1;
+	for (const struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next) {
+		const struct conn *each = LIST_OF(node, struct conn, link);
+		if (each->client || link_shares(each->net))
+			continue;
+		all++;
+		same += !strcmp(each->peer, conn->peer);
+	}
+	return all < DAEMON_STRANGERS && same < DAEMON_STRANGERS_FROM;
+}
+
 int conn_start(struct daemon *daemon, struct link *net)
 {
 	struct conn *conn = mem_alloc(sizeof(*conn));
@@ -112,9 +150,11 @@ int conn_start(struct daemon *daemon, struct link *net)
 		conn->daemon = daemon;
 		conn->net = net;
 		conn->tcp = !link_shares(net);
+		peer_name(net, conn->peer);
 		pthread_mutex_lock(&daemon->lock);
-		error = daemon->nconns == DAEMON_CONNS || daemon->stopping ? EAGAIN
-		                                                          : pthread_create(&thread, NULL, conn_main, conn);
+		error = daemon->nconns == DAEMON_CONNS || daemon->stopping || !stranger_fits(daemon, conn)
+		            ? EAGAIN
+		            : pthread_create(&thread, NULL, conn_main, conn);
 		if (!error) {
 			pthread_detach(thread);
 			list_push_back(&daemon->conns, &conn->link);
@@ -136,6 +176,24 @@ uint32_t daemon_conns(struct daemon *daemon)
 	uint32_t n = daemon->nconns;
 	pthread_mutex_unlock(&daemon->lock);
 	return n;
+}
+
+void daemon_check_tokens(struct daemon *daemon)
+{
+	uint64_t changes = daemon->tokens ? tokens_refresh(daemon->tokens) : 0;
+	if (changes == daemon->tokens_changes)
+		return;
+	daemon->tokens_changes = changes;
+	pthread_mutex_lock(&daemon->lock);
+	for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next) {
+		struct conn *conn = LIST_OF(node, struct conn, link);
+		if (!conn->client || !conn->client->who.has_token || tokens_hold(daemon->tokens, &conn->client->who))
+			continue;
+		LOG(LOG_INFO, "a connection ends: its token is no longer good", LOG_TEXT("peer", conn->peer),
+		    LOG_TEXT("tenant", conn->client->who.tenant));
+		link_stop(conn->net, LINK_STOP_ALL);
+	}
+	pthread_mutex_unlock(&daemon->lock);
 }
 
 void daemon_stop(struct daemon *daemon)

@@ -16,10 +16,16 @@
 #include "base/list.h"
 #include "cairn/cairn.h"
 #include "daemon/metrics.h"
+#include "daemon/tokens.h"
 #include "net/link.h"
 
 enum {
 	DAEMON_CONNS = 1024,
+	DAEMON_STRANGERS = 256,    /* of them, from other servers and without their hello yet */
+	DAEMON_STRANGERS_FROM = 64, /* of those, from one address */
+	DAEMON_HELLO_MS = 10000,   /* a stranger who has not said hello by then is sent away */
+	DAEMON_WRONG_MS = 1000,    /* a wrong token is answered so much later */
+	DAEMON_PEER_BYTES = 64,
 	DAEMON_LEASES = 65536,  /* of one client */
 	DAEMON_MATCHES = 1024,
 	DAEMON_SPACES = 4096,
@@ -29,6 +35,7 @@ enum {
 struct client {
 	struct list link;
 	uint8_t id[16];
+	struct who who; /* the same for all of its connections */
 	uint32_t conns; /* under the daemon's lock */
 	pthread_mutex_t lock;
 	/* A number given out is index + 1 in its low half and a count in its high half: an old one finds nothing. */
@@ -44,6 +51,9 @@ struct client {
 
 struct daemon {
 	cairn *store;
+	struct tokens *tokens;   /* NULL: none are taken: who has to have one is refused */
+	uint64_t tokens_changes; /* when connections were looked at last; the main thread's */
+	uint32_t wrong_ms;       /* 0: DAEMON_WRONG_MS */
 	pthread_mutex_t lock;
 	pthread_cond_t ended; /* a connection did */
 	struct list clients, conns;
@@ -57,8 +67,9 @@ struct daemon {
 struct conn {
 	struct list link;
 	struct daemon *daemon;
-	struct client *client; /* NULL before its hello */
+	struct client *client; /* NULL before its hello; set under the daemon's lock */
 	struct link *net;
+	char peer[DAEMON_PEER_BYTES]; /* the other server's address; "": this one */
 	int tcp; /* another server's: no memory is shared */
 	struct link_buffer in, out;
 	struct bytes_writer reply; /* into `out` */
@@ -75,11 +86,13 @@ struct conn {
 /* conn.c: takes over `net`; starts its thread. 0, or -errno (it is closed). */
 int conn_start(struct daemon *daemon, struct link *net);
 uint32_t daemon_conns(struct daemon *daemon);
+/* Ends the connections whose tokens are no longer good. For now and then; returns at once. */
+void daemon_check_tokens(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
 
 /* client.c */
-struct client *client_find(struct daemon *daemon,
-                           const uint8_t id[16]); /* one conn more; a new one where it is unknown */
+/* One connection more of the client with this id, a new one where it is unknown or somebody else's. */
+struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who);
 void client_leave(struct daemon *daemon, struct client *client);         /* one less; the last gives everything back */
 uint64_t client_hold_lease(struct client *client, cairn_lease *lease);   /* its number; 0: too many */
 uint64_t client_hold_match(struct client *client, cairn_match *match);
@@ -91,6 +104,19 @@ cairn_match *client_lend_match(struct client *client, uint64_t number);
 int client_return_match(struct client *client, uint64_t number);
 uint32_t client_space_number(struct client *client, cairn_space *space); /* 0: too many */
 cairn_space *client_space(struct client *client, uint32_t number);       /* NULL: no such number */
+
+/* may.c: what a client asks for, as it may. For those who act for all tenants nothing is changed. */
+#define TENANT_PUBLIC "public"
+/* Who says hello: by its token, where one was sent or has to be. NULL; or what the client is told: it is refused. */
+const char *may_enter(struct conn *conn, const struct wire_hello *hello, struct who *ret_who);
+int may_see_tenant(const struct conn *conn, const char *tenant);
+void may_describe(const struct conn *conn, struct cairn_space_desc *desc);  /* the space is its own, or public */
+void may_name(const struct conn *conn, struct cairn_session_name *name);    /* the session is its own */
+const char *may_list(const struct conn *conn, const char *asked);        /* whose sessions are listed */
+int may_see(const struct conn *conn, const cairn_digest *space_id);        /* 0: as if there were no such space */
+int may_drop(const struct conn *conn, const cairn_digest *space_id);        /* not only public */
+void may_stat(const struct conn *conn, struct cairn_stat *stat);
+void may_event(const struct conn *conn, struct cairn_event *event);
 
 /* serve.c: answers one request. 0: *ret_result and the body after the text are the reply (`reply` holds the text's
  * place); -1: the connection ends. */

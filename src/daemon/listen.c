@@ -10,7 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "daemon/log.h"
+#include "net/tls.h"
 
 /* Written aside and renamed, so that it is whole or not there. */
 int place_tell(const char *dir, const char *path)
@@ -37,30 +39,51 @@ void place_forget(const char *dir)
 	unlink(file);
 }
 
-/* One more. 0, or -errno. */
-static int listener_add(struct listeners *listeners, const struct conf *conf, const char *place)
+/* What places need to be served; the key is made where there is none and one is needed. 0 or an error with its text. */
+static int serving_of(const struct conf *conf, const struct link_place *place, char room[LINK_PATH_MAX],
+                      struct link_serving *ret_serving)
 {
-	struct listener *at = &listeners->at[listeners->n];
-	if (listeners->n == CONF_LISTEN || link_place_take(place, &at->place))
-		return -EINVAL;
-	int error = link_listen(&at->place, conf->socket_mode, &at->link);
-	listeners->n += !error;
-	return error;
+	*ret_serving = (struct link_serving){conf->socket_mode, conf->tls_cert, conf->tls_key};
+	if (conf->tls_cert || !place->ops->hosts || !place->ops->is_private)
+		return 0;
+	if (snprintf(room, LINK_PATH_MAX, "%s/" TLS_FILE, conf->dir) >= (int)LINK_PATH_MAX)
+		return err_set(CAIRN_E_INVAL, "the path of the directory is too long");
+	ret_serving->certificate = room;
+	return tls_key_make(conf->dir);
 }
 
-static const char *why(int error)
+static int is_loopback(const char *host)
 {
-	return error == -EADDRINUSE ? "another process listens there: end it first" : strerror(-error);
+	return !strcmp(host, "localhost") || !strncmp(host, "127.", 4) || !strcmp(host, "::1");
+}
+
+/* One more. 0, or an error with its text. */
+static int listener_add(struct listeners *listeners, const struct conf *conf, const char *text)
+{
+	struct listener *at = &listeners->at[listeners->n];
+	struct link_serving serving;
+	char room[LINK_PATH_MAX];
+	if (listeners->n == CONF_LISTEN)
+		return err_set(CAIRN_E_INVAL, "%s: there are %d places already", text, CONF_LISTEN);
+	int error = link_place_take(text, &at->place);
+	if (!error)
+		error = serving_of(conf, &at->place, room, &serving);
+	if (!error)
+		error = link_listen(&at->place, &serving, &at->link);
+	if (!error && at->place.ops->hosts && !at->place.ops->is_private && !is_loopback(at->place.host))
+		LOG(LOG_WARNING, "whoever reaches this place may read and write everything: it has neither TLS nor tokens",
+		    LOG_TEXT("place", text));
+	listeners->n += !error;
+	return error;
 }
 
 int listeners_open(const struct conf *conf, struct listeners *ret_listeners, char ret_fault[CONF_FAULT_BYTES])
 {
 	ret_listeners->n = 0;
 	for (uint32_t i = 0; i < conf->nlisten; i++) {
-		int error = listener_add(ret_listeners, conf, conf->listen[i]);
-		if (!error)
+		if (!listener_add(ret_listeners, conf, conf->listen[i]))
 			continue;
-		snprintf(ret_fault, CONF_FAULT_BYTES, "%.500s: %s", conf->listen[i], why(error));
+		snprintf(ret_fault, CONF_FAULT_BYTES, "%s", err_text());
 		listeners_close(ret_listeners);
 		return -1;
 	}
@@ -96,6 +119,12 @@ void listeners_change(struct listeners *listeners, const struct conf *conf)
 		if (at->place.path[0] && chmod(at->place.path, conf->socket_mode))
 			LOG(LOG_WARNING, "the socket's mode can not be changed", LOG_TEXT("place", at->place.text),
 			    LOG_TEXT("why", strerror(errno)));
+		struct link_serving serving;
+		char room[LINK_PATH_MAX];
+		/* Its certificate may be another one, or the file have a new one in it. */
+		if (serving_of(conf, &at->place, room, &serving) || link_listener_renew(at->link, &serving))
+			LOG(LOG_WARNING, "the certificate was not taken: the one before stays", LOG_TEXT("place", at->place.text),
+			    LOG_TEXT("why", err_text()));
 		if (kept != i)
 			listeners->at[kept] = *at;
 		kept++;
@@ -104,10 +133,9 @@ void listeners_change(struct listeners *listeners, const struct conf *conf)
 	for (uint32_t i = 0; i < conf->nlisten; i++) {
 		if (is_open(listeners, conf->listen[i]))
 			continue;
-		int error = listener_add(listeners, conf, conf->listen[i]);
-		if (error)
+		if (listener_add(listeners, conf, conf->listen[i]))
 			LOG(LOG_WARNING, "a place to listen can not be opened", LOG_TEXT("place", conf->listen[i]),
-			    LOG_TEXT("why", why(error)));
+			    LOG_TEXT("why", err_text()));
 		else
 			LOG(LOG_INFO, "listening", LOG_TEXT("place", conf->listen[i]));
 	}

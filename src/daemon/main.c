@@ -78,7 +78,7 @@ static void notify(const char *state)
 
 static const struct argp_option options[] = {
 	{"dir", KEY_CONF, "PATH", 0, "The store's directory; made where it is missing or empty", 1},
-	{"listen", KEY_CONF + 1, "PLACE", 0, "unix:PATH or tcp+plain://HOST:PORT; again for more (unix:DIR/cairn.sock)", 1},
+	{"listen", KEY_CONF + 1, "PLACE", 0, "unix:PATH, tcp://HOST:PORT or tcp+plain://HOST:PORT; again for more", 1},
 	{"memory", KEY_CONF + 2, "SIZE", 0, "Memory tier (256MiB)", 1},
 	{"flash", KEY_CONF + 3, "PATH[:SIZE]", 0, "A flash device and the most bytes on it; once for each", 1},
 	{"catalog", KEY_CONF + 4, "SIZE", 0, "Memory of the catalog, 64 bytes a part (16MiB to 1GiB)", 1},
@@ -290,6 +290,7 @@ static void serve_all(struct server *server)
 			return;
 		log_flush();
 		alarms_say(server);
+		daemon_check_tokens(&server->daemon);
 		if (daemon_conns(&server->daemon))
 			used_ms = now_ms();
 		else if (server->private && now_ms() - used_ms >= patience_ms)
@@ -327,8 +328,10 @@ static int server_open(struct server *server)
 	pthread_cond_init(&daemon->ended, NULL);
 	list_init(&daemon->clients);
 	list_init(&daemon->conns);
+	daemon->tokens = tokens_open(conf->dir, &clock_real);
 	if (listeners_open(conf, &server->listeners, fault)) {
 		fprintf(stderr, "cairnd: %s\n", fault);
+		tokens_close(daemon->tokens);
 		cairn_close(daemon->store);
 		return -1;
 	}
@@ -356,6 +359,7 @@ static int run(struct server *server)
 	listeners_close(&server->listeners);
 	daemon_stop(&server->daemon);
 	admin_close(server->admin); /* until here it says that we are not ready any more */
+	tokens_close(server->daemon.tokens);
 	int error = cairn_close(server->daemon.store);
 	if (error)
 		LOG(LOG_ERROR, "the store did not close well", LOG_TEXT("why", cairn_error_text()));

@@ -44,12 +44,26 @@ static cairn_space *space_of(struct conn *conn, uint32_t number)
 
 static int serve_hello(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
-	conn->client = client_find(conn->daemon, request->u.hello.client);
-	if (!conn->client)
-		return reply_error(conn, head, CAIRN_E_NOMEM, "no memory for another client");
-	if (conn_begin(conn, NULL, 16))
+	struct who who;
+	const char *refused = may_enter(conn, &request->u.hello, &who);
+	if (refused) {
+		(void)reply_error(conn, head, CAIRN_E_ACCESS, refused);
 		return -1;
-	bytes_add(&conn->reply, conn->client->id, 16);
+	}
+	struct client *client = client_find(conn->daemon, request->u.hello.client, &who);
+	if (!client)
+		return reply_error(conn, head, CAIRN_E_NOMEM, "no memory for another client");
+	pthread_mutex_lock(&conn->daemon->lock);
+	conn->client = client;
+	pthread_mutex_unlock(&conn->daemon->lock);
+	/* Revoked just now: those that are looked through then (daemon_check_tokens) may not have had us among them. */
+	if (who.has_token && !tokens_hold(conn->daemon->tokens, &who))
+		return -1;
+	if (conn_begin(conn, NULL, 16 + 4 + WIRE_TEXT_MAX))
+		return -1;
+	bytes_add(&conn->reply, client->id, 16);
+	bytes_add32(&conn->reply, who.all);
+	wire_add_text(&conn->reply, who.tenant);
 	return conn_reply(conn, head, 0, 0);
 }
 
@@ -63,6 +77,7 @@ static int serve_describe(struct conn *conn, const struct wire_head *head, const
 		decoded->desc.size = sizeof(decoded->desc);
 		decoded->desc.cost_a_s = request->u.describe.cost_a_s;
 		decoded->desc.cost_b_s = request->u.describe.cost_b_s;
+		may_describe(conn, &decoded->desc);
 		result = cairn_describe(conn->daemon->store, &decoded->desc, &space);
 		key_space_done(decoded);
 	}
@@ -480,6 +495,12 @@ static int serve_hint(struct conn *conn, const struct wire_head *head, const str
 	const struct wire_hint *hint = &request->u.hint;
 	struct cairn_chain chain = {hint->chain.group, hint->chain.keys, hint->chain.nkeys};
 	cairn_space *space = space_of(conn, hint->space);
+	cairn_digest id;
+	if (space)
+		cairn_space_get_id(space, &id);
+	/* That one tenant does not come back to what is everybody's says nothing. */
+	if (space && hint->hint == CAIRN_HINT_CLOSE && !may_drop(conn, &id))
+		return reply_plain(conn, head, 0);
 	return reply_plain(conn, head, space ? cairn_hint(conn->daemon->store, space, &chain, (int)hint->hint)
 	                                     : CAIRN_E_INVAL);
 }
@@ -526,6 +547,7 @@ static int save_do(struct conn *conn, const struct wire_head *head, const struct
 	                          .durability = ask->durability,
 	                          .timeout_ms = head->timeout_ms};
 	wire_name_view(&ask->name, &save.name);
+	may_name(conn, &save.name);
 	return cairn_session_save(conn->daemon->store, space, &save);
 }
 
@@ -551,6 +573,7 @@ static int serve_resume(struct conn *conn, const struct wire_head *head, const s
 	uint8_t *bytes = NULL;
 	size_t length = 0;
 	wire_name_view(&request->u.name, &name);
+	may_name(conn, &name);
 	int result = cairn_session_resume(conn->daemon->store, &name, &session);
 	if (!result)
 		result = session_to_manifest(session, &bytes, &length);
@@ -580,10 +603,12 @@ static int serve_name(struct conn *conn, const struct wire_head *head, const str
 	struct cairn_session_name name;
 	if (request->type == WIRE_PIN) {
 		wire_name_view(&request->u.pin.name, &name);
+		may_name(conn, &name);
 		return reply_plain(conn, head, cairn_session_pin(conn->daemon->store, &name, request->u.pin.pin,
 		                                                 request->u.pin.ttl_s));
 	}
 	wire_name_view(&request->u.name, &name);
+	may_name(conn, &name);
 	return reply_plain(conn, head, request->type == WIRE_FORGET ? cairn_session_forget(conn->daemon->store, &name)
 	                                                            : cairn_session_close(conn->daemon->store, &name));
 }
@@ -594,7 +619,19 @@ struct list_work {
 	struct conn *conn;
 	const struct wire_head *head;
 	int error;
+	cairn_digest seen; /* the space that was looked at last, and whether this client sees it */
+	int has_seen, sees;
 };
+
+static int list_sees(struct list_work *work, const cairn_digest *space_id)
+{
+	if (!work->has_seen || memcmp(&work->seen, space_id, sizeof(work->seen)) != 0) {
+		work->seen = *space_id;
+		work->has_seen = 1;
+		work->sees = may_see(work->conn, space_id);
+	}
+	return work->sees;
+}
 
 /* Room for another entry: what is there already goes as a frame of its own where it would be too much. */
 static int list_fit(struct list_work *work, size_t bytes)
@@ -628,6 +665,8 @@ static int list_space(void *arg, const struct cairn_space_info *info)
 	struct cairn_space_info plain = *info;
 	size_t length = strlen(info->text);
 	plain.text = NULL;
+	if (!list_sees(work, &info->id))
+		return 0;
 	if (list_fit(work, sizeof(plain) + 8 + length))
 		return 1;
 	wire_add_struct(w, &plain, sizeof(plain));
@@ -639,6 +678,8 @@ static int list_space(void *arg, const struct cairn_space_info *info)
 static int list_part(void *arg, const struct cairn_part_info *info)
 {
 	struct list_work *work = arg;
+	if (!list_sees(work, &info->space_id))
+		return 0;
 	if (list_fit(work, sizeof(*info) + 4))
 		return 1;
 	wire_add_struct(&work->conn->reply, info, sizeof(*info));
@@ -650,6 +691,8 @@ static int list_tenant(void *arg, const struct cairn_tenant_stat *stat)
 	struct list_work *work = arg;
 	struct cairn_tenant_stat plain = *stat;
 	plain.tenant = NULL;
+	if (!may_see_tenant(work->conn, stat->tenant))
+		return 0;
 	if (list_fit(work, sizeof(plain) + 4 + WIRE_TEXT_MAX + 2))
 		return 1;
 	wire_add_struct(&work->conn->reply, &plain, sizeof(plain));
@@ -659,14 +702,14 @@ static int list_tenant(void *arg, const struct cairn_tenant_stat *stat)
 
 static int serve_list(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
-	struct list_work work = {conn, head, 0};
+	struct list_work work = {.conn = conn, .head = head};
 	cairn *store = conn->daemon->store;
 	const struct wire_list *list = &request->u.list;
 	long n;
 	if (conn_begin(conn, NULL, 2 * LIST_FRAME_BYTES))
 		return -1;
 	if (request->type == WIRE_SESSIONS)
-		n = cairn_session_list(store, list->tenant[0] ? list->tenant : NULL, list_session, &work);
+		n = cairn_session_list(store, may_list(conn, list->tenant[0] ? list->tenant : NULL), list_session, &work);
 	else if (request->type == WIRE_SPACES)
 		n = cairn_list_spaces(store, list_space, &work);
 	else if (request->type == WIRE_TENANTS)
@@ -704,7 +747,9 @@ static int serve_explain(struct conn *conn, const struct wire_head *head, const 
 {
 	const struct wire_explain *ask = &request->u.explain;
 	struct cairn_explanation explanation = {.size = sizeof(explanation)};
-	int result = cairn_explain(conn->daemon->store, &ask->space, &ask->key, ask->part, &explanation);
+	static const cairn_digest none;
+	const cairn_digest *id = may_see(conn, &ask->space) ? &ask->space : &none;
+	int result = cairn_explain(conn->daemon->store, id, &ask->key, ask->part, &explanation);
 	if (result)
 		return reply_plain(conn, head, result);
 	if (conn_begin(conn, NULL, sizeof(explanation) + 4))
@@ -713,18 +758,31 @@ static int serve_explain(struct conn *conn, const struct wire_head *head, const 
 	return conn_reply(conn, head, 0, 0);
 }
 
+static int drop_public(void)
+{
+	return err_set(CAIRN_E_ACCESS, "what is public is dropped with an admin's token alone");
+}
+
 static int serve_drop(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_drop *ask = &request->u.drop;
 	cairn *store = conn->daemon->store;
 	long result;
 	if (ask->scope == WIRE_DROP_SPACE) {
-		result = cairn_drop_space(store, &ask->id);
+		/* One that it does not see is one that there is not: nothing is dropped. */
+		result = may_drop(conn, &ask->id)   ? cairn_drop_space(store, &ask->id)
+		         : may_see(conn, &ask->id) ? drop_public()
+		                                       : 0;
 	} else if (ask->scope == WIRE_DROP_TENANT) {
-		result = cairn_drop_tenant(store, ask->tenant[0] ? ask->tenant : NULL);
+		result = cairn_drop_tenant(store, may_list(conn, ask->tenant[0] ? ask->tenant : NULL));
 	} else {
+		cairn_digest id;
 		cairn_space *space = space_of(conn, ask->space);
-		result = space ? cairn_drop(store, space, ask->keys.keys, ask->keys.nkeys) : CAIRN_E_INVAL;
+		if (space)
+			cairn_space_get_id(space, &id);
+		result = !space                     ? CAIRN_E_INVAL
+		         : !may_drop(conn, &id) ? drop_public()
+		                                   : cairn_drop(store, space, ask->keys.keys, ask->keys.nkeys);
 	}
 	return reply_plain(conn, head, result);
 }
@@ -736,6 +794,7 @@ static int serve_stat(struct conn *conn, const struct wire_head *head)
 		return reply_error(conn, head, CAIRN_E_NOMEM, "no memory for statistics");
 	stat->size = sizeof(*stat);
 	int result = cairn_stat(conn->daemon->store, stat);
+	may_stat(conn, stat);
 	int error = conn_begin(conn, NULL, sizeof(*stat) + 4);
 	if (!error) {
 		wire_add_struct(&conn->reply, stat, sizeof(*stat));
@@ -754,8 +813,10 @@ static int serve_events(struct conn *conn, const struct wire_head *head, const s
 	                : err_set(CAIRN_E_NOMEM, "no memory for events");
 	int error = conn_begin(conn, n < 0 ? cairn_error_text() : NULL, (size_t)(max + 1) * (sizeof(*events) + 4));
 	if (!error) {
-		for (long i = 0; i < n; i++)
+		for (long i = 0; i < n; i++) {
+			may_event(conn, &events[i]);
 			wire_add_struct(&conn->reply, &events[i], sizeof(events[i]));
+		}
 		error = conn_reply(conn, head, n, 0);
 	}
 	mem_free(events);
@@ -769,7 +830,7 @@ static int serve_space(struct conn *conn, const struct wire_head *head, const st
 	const struct cairn_space *space = store_space_by_id(store, request->u.space.bytes, 0);
 	int known = space && space->described;
 	pthread_mutex_unlock(&store->lock);
-	if (!known)
+	if (!known || !may_see(conn, &request->u.space))
 		return reply_error(conn, head, CAIRN_E_NOENT, "the store does not know that space's description");
 	if (conn_begin(conn, NULL, space->space.canon_length + 4)) /* a description never changes, and stays */
 		return -1;

@@ -406,6 +406,9 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 	case WIRE_HELLO:
 		wire_add_text(w, request->u.hello.program);
 		bytes_add(w, request->u.hello.client, 16);
+		bytes_add32(w, request->u.hello.has_token);
+		bytes_add(w, request->u.hello.token, sizeof(request->u.hello.token));
+		bytes_add(w, request->u.hello.secret, sizeof(request->u.hello.secret));
 		break;
 	case WIRE_DESCRIBE:
 		add_f64(w, request->u.describe.cost_a_s);
@@ -498,6 +501,10 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 	case WIRE_HELLO:
 		wire_take_text(r, request->u.hello.program);
 		take_bytes(r, request->u.hello.client, 16);
+		request->u.hello.has_token = bytes_take32(r);
+		take_bytes(r, request->u.hello.token, sizeof(request->u.hello.token));
+		take_bytes(r, request->u.hello.secret, sizeof(request->u.hello.secret));
+		r->failed |= request->u.hello.has_token > 1;
 		break;
 	case WIRE_DESCRIBE:
 		request->u.describe.cost_a_s = take_f64(r);

@@ -132,6 +132,8 @@ void wire_take_struct(struct bytes_reader *r, void *ret_bytes, size_t size);
 struct wire_hello {
 	char program[WIRE_TEXT_MAX];
 	uint8_t client[16]; /* zeros: a new one; else another connection of that client */
+	uint32_t has_token;
+	uint8_t token[8], secret[32]; /* fmt/token.h; zeros without one */
 };
 struct wire_describe {
 	double cost_a_s, cost_b_s;

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-static const struct link_ops *const transports[] = {&link_unix, &link_tcp};
+static const struct link_ops *const transports[] = {&link_unix, &link_tls, &link_tcp};
 enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
 
 int64_t link_now_ms(void)
@@ -62,7 +62,7 @@ int link_place_take(const char *text, struct link_place *ret_place)
 	const struct link_ops *ops = ops_of(text);
 	memset(ret_place, 0, sizeof(*ret_place));
 	if (!ops)
-		return err_set(CAIRN_E_INVAL, "%s: expected unix:PATH or tcp+plain://HOST:PORT", text);
+		return err_set(CAIRN_E_INVAL, "%s: expected unix:PATH, tcp://HOST:PORT or tcp+plain://HOST:PORT", text);
 	if (strlen(text) >= sizeof(ret_place->text))
 		return err_set(CAIRN_E_INVAL, "a place has at most %u bytes", LINK_PATH_MAX - 1);
 	const char *rest = text + strlen(ops->scheme);
@@ -78,13 +78,18 @@ int link_place_take(const char *text, struct link_place *ret_place)
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
-int link_connect(const struct link_place *place, int timeout_ms, struct link **ret_link)
+int link_connect(const struct link_place *place, const struct link_trust *trust, int timeout_ms,
+                 struct link **ret_link)
 {
-	int error = place->ops->connect(place, deadline_of(timeout_ms), ret_link);
+	static const struct link_trust none = {NULL};
+	char why[LINK_WHY] = "";
+	int error = place->ops->connect(place, trust ? trust : &none, deadline_of(timeout_ms), ret_link, why);
 	if (!error)
 		return 0;
-	return err_set(error == -EACCES ? CAIRN_E_ACCESS : CAIRN_E_NOENT, "no cairnd at %s: %s; start it with cairn serve",
-	               place->text, strerror(-error));
+	int code = error == -EACCES ? CAIRN_E_ACCESS : error == -ENOMEM ? CAIRN_E_NOMEM : CAIRN_E_NOENT;
+	if (why[0])
+		return err_set(code, "%s: %s", place->text, why);
+	return err_set(code, "no cairnd at %s: %s; start it with cairn serve", place->text, strerror(-error));
 }
 
 void link_close(struct link *link)
@@ -107,14 +112,30 @@ int link_shares(const struct link *link)
 	return link->ops->shares;
 }
 
+int link_is_private(const struct link *link)
+{
+	return link->ops->is_private;
+}
+
 int link_fd(const struct link *link)
 {
 	return link->ops->fd(link);
 }
 
-int link_listen(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener)
+int link_wait(struct link *link, int timeout_ms)
 {
-	return place->ops->listen(place, mode, ret_listener);
+	return link->ops->wait(link, deadline_of(timeout_ms));
+}
+
+int link_listen(const struct link_place *place, const struct link_serving *serving, struct link_listener **ret_listener)
+{
+	char why[LINK_WHY] = "";
+	int error = place->ops->listen(place, serving, ret_listener, why);
+	if (!error)
+		return 0;
+	if (error == -EADDRINUSE)
+		return err_set(CAIRN_E_OWNED, "%s: another process listens there: end it first", place->text);
+	return err_set(err_from_errno(-error), "%s: %s", place->text, why[0] ? why : strerror(-error));
 }
 
 int link_accept(struct link_listener *listener, struct link **ret_link)
@@ -124,7 +145,14 @@ int link_accept(struct link_listener *listener, struct link **ret_link)
 
 int link_greet(struct link *link, int timeout_ms)
 {
-	return link->ops->greet ? link->ops->greet(link, deadline_of(timeout_ms)) : 0;
+	char why[LINK_WHY] = "";
+	int error = link->ops->greet ? link->ops->greet(link, deadline_of(timeout_ms), why) : 0;
+	return error ? err_set(CAIRN_E_IO, "%s", why[0] ? why : strerror(-error)) : 0;
+}
+
+int link_listener_renew(struct link_listener *listener, const struct link_serving *serving)
+{
+	return listener->ops->renew ? listener->ops->renew(listener, serving) : 0;
 }
 
 void link_listener_close(struct link_listener *listener)

@@ -25,7 +25,7 @@
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* unix:PATH, tcp+plain://HOST:PORT; HOST is a name, an address, or an IPv6 address in brackets. */
+/* unix:PATH, tcp://HOST:PORT, tcp+plain://HOST:PORT; HOST is a name, an address, or an IPv6 address in brackets. */
 struct link_place {
 	const struct link_ops *ops;
 	char text[LINK_PATH_MAX]; /* as given */
@@ -49,8 +49,14 @@ struct link_listener {
 	int fd; /* readable when somebody connects */
 };
 
-/* Connects. 0, or NOENT, ACCESS, ... with a text that says what to do. */
-int link_connect(const struct link_place *place, int timeout_ms, struct link **ret_link);
+/* By what a client knows a server, where a transport asks: the pin of its key (tls.h); NULL: its certificate, by the
+ * system's authorities and the host's name. */
+struct link_trust {
+	const uint8_t *pin;
+};
+/* Connects. trust NULL: without a pin. 0, or NOENT, ACCESS, ... with a text that says what to do. */
+int link_connect(const struct link_place *place, const struct link_trust *trust, int timeout_ms,
+                 struct link **ret_link);
 void link_close(struct link *link);
 /* Ends a link under whoever uses it: nothing more is received, nothing more is sent, or both. */
 enum link_stop { LINK_STOP_READ, LINK_STOP_WRITE, LINK_STOP_ALL };
@@ -59,16 +65,27 @@ void link_stop(struct link *link, enum link_stop how);
 int link_is_idle(struct link *link);
 /* File descriptors come with frames: both ends are on one server, and share memory. */
 int link_shares(const struct link *link);
+/* What is said stays between the two, and the client knows whom it talks to. */
+int link_is_private(const struct link *link);
 /* The socket beneath, to ask who the peer is; -1: there is none. */
 int link_fd(const struct link *link);
+/* Waits until something comes, or the end. 0 or -errno. */
+int link_wait(struct link *link, int timeout_ms);
 
-/* Listens; a socket file is made with `mode`, in place of one that nobody listens on. 0 or -errno (-EADDRINUSE:
- * somebody does). */
-int link_listen(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener);
+struct link_serving {
+	uint32_t mode;                  /* of a socket file; it is made in place of one that nobody listens on */
+	const char *certificate, *key;  /* files in PEM, where the transport has any; key NULL: in the same file */
+};
+/* Listens. 0, or a CAIRN_E_* with its text (OWNED: somebody listens there). */
+int link_listen(const struct link_place *place, const struct link_serving *serving,
+                struct link_listener **ret_listener);
 /* Takes who has connected; waits for nobody. 0 or -errno. */
 int link_accept(struct link_listener *listener, struct link **ret_link);
 /* Of an accepted one, in the thread that will use it: what the two say to each other before the first frame. */
-int link_greet(struct link *link, int timeout_ms);
+int link_greet(struct link *link, int timeout_ms); /* with a text */
+/* Keys and certificates as they are now, for those who connect from now on. 0, or an error with its text: nothing has
+ * changed. */
+int link_listener_renew(struct link_listener *listener, const struct link_serving *serving);
 void link_listener_close(struct link_listener *listener);
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
@@ -92,17 +109,22 @@ int link_send_parts(struct link *link, struct iovec *parts, size_t nparts); /* p
 int link_receive_bytes(struct link *link, void *bytes, size_t length);
 int link_receive_by(struct link *link, void *bytes, size_t length, int64_t deadline_ms); /* of link_now_ms */
 
-/* ---- transports (socket.c) ----------------------------------------------------------------------------------------*/
+/* ---- transports (socket.c, tls.c) -------------------------------------------------------------------------------- */
 
-/* Deadlines are of link_now_ms; below 0: none. Functions return 0 or -errno. */
+/* Deadlines are of link_now_ms; below 0: none. Functions return 0 or -errno. Who can say more of what failed than an
+ * errno does writes it to `why`, which begins empty. */
+#define LINK_WHY 256u
 struct link_ops {
 	const char *scheme; /* how its places begin */
 	int shares;         /* see link_shares */
 	int hosts;          /* its places name a host and a port; else a path */
-	int (*connect)(const struct link_place *place, int64_t deadline_ms, struct link **ret_link);
-	int (*listen)(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener);
+	int is_private;     /* see link_is_private */
+	int (*connect)(const struct link_place *place, const struct link_trust *trust, int64_t deadline_ms,
+	               struct link **ret_link, char why[LINK_WHY]);
+	int (*listen)(const struct link_place *place, const struct link_serving *serving,
+	              struct link_listener **ret_listener, char why[LINK_WHY]);
 	int (*accept)(struct link_listener *listener, struct link **ret_link);
-	int (*greet)(struct link *link, int64_t deadline_ms); /* NULL: nothing to say */
+	int (*greet)(struct link *link, int64_t deadline_ms, char why[LINK_WHY]); /* NULL: nothing to say */
 	/* Sends all of `parts`, which it may change; descriptors come with the first byte. */
 	int (*send)(struct link *link, struct iovec *parts, size_t nparts, const int *fds, uint32_t nfds,
 	            int64_t deadline_ms);
@@ -114,9 +136,11 @@ struct link_ops {
 	int (*fd)(const struct link *link);
 	void (*stop)(struct link *link, enum link_stop how); /* any thread */
 	void (*close)(struct link *link);
+	/* With a text. NULL: there is nothing to renew. */
+	int (*renew)(struct link_listener *listener, const struct link_serving *serving);
 	void (*unlisten)(struct link_listener *listener);
 };
-extern const struct link_ops link_unix, link_tcp;
+extern const struct link_ops link_unix, link_tcp, link_tls;
 
 int64_t link_now_ms(void);
 

@@ -377,16 +377,19 @@ static int listener_new(const struct link_ops *ops, int fd, const char *path, st
 	return 0;
 }
 
-static int unix_connect(const struct link_place *place, int64_t deadline_ms, struct link **ret_link)
+static int unix_connect(const struct link_place *place, const struct link_trust *trust, int64_t deadline_ms,
+                        struct link **ret_link, char why[LINK_WHY])
 {
 	int fd, error = file_connect(place->path, &fd);
-	(void)deadline_ms; /* it is there or not */
+	(void)trust, (void)deadline_ms, (void)why; /* it is there or not */
 	return error ? error : link_new(&link_unix, fd, ret_link);
 }
 
-static int unix_listen(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener)
+static int unix_listen(const struct link_place *place, const struct link_serving *serving,
+                       struct link_listener **ret_listener, char why[LINK_WHY])
 {
-	int fd, error = file_listen(place->path, mode, &fd);
+	int fd, error = file_listen(place->path, serving->mode, &fd);
+	(void)why;
 	return error ? error : listener_new(&link_unix, fd, place->path, ret_listener);
 }
 
@@ -396,16 +399,19 @@ static int unix_accept(struct link_listener *listener, struct link **ret_link)
 	return fd < 0 ? fd : link_new(&link_unix, fd, ret_link);
 }
 
-static int tcp_connect(const struct link_place *place, int64_t deadline_ms, struct link **ret_link)
+static int tcp_connect(const struct link_place *place, const struct link_trust *trust, int64_t deadline_ms,
+                       struct link **ret_link, char why[LINK_WHY])
 {
+	(void)trust, (void)why;
 	int fd, error = socket_connect_tcp(place, deadline_ms, &fd);
 	return error ? error : link_new(&link_tcp, fd, ret_link);
 }
 
-static int tcp_listen(const struct link_place *place, uint32_t mode, struct link_listener **ret_listener)
+static int tcp_listen(const struct link_place *place, const struct link_serving *serving,
+                      struct link_listener **ret_listener, char why[LINK_WHY])
 {
 	int fd, error = socket_listen_tcp(place, &fd);
-	(void)mode;
+	(void)serving, (void)why;
 	return error ? error : listener_new(&link_tcp, fd, "", ret_listener);
 }
 
@@ -427,6 +433,7 @@ static void plain_unlisten(struct link_listener *listener)
 const struct link_ops link_unix = {
 	.scheme = "unix:",
 	.shares = 1,
+	.is_private = 1,
 	.connect = unix_connect,
 	.listen = unix_listen,
 	.accept = unix_accept,

@@ -137,7 +137,8 @@ static int unidentified(const char *path, int dir_fd, uint32_t flags)
 	for (struct dirent *each; (each = readdir(dir));) {
 		const char *name = each->d_name;
 		if (!strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, "lock") || !strcmp(name, "cairn.id.new") ||
-		    !strncmp(name, "cairn.gone", 10) || !strcmp(name, "lost+found"))
+		    !strncmp(name, "cairn.gone", 10) || !strcmp(name, "lost+found") || !strncmp(name, "tokens", 6) ||
+		    !strncmp(name, "tls.pem", 7)) /* who is to be served, and with which key, may have been put there before */
 			continue;
 		if (is_device_name(name)) {
 			uint8_t head[8] = {0};

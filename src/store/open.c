@@ -801,12 +801,13 @@ static int store_open_flash(cairn *store, const struct cairn_options *options)
 /* ---- a cairnd has it --------------------------------------------------------------------------------------------- */
 
 static int open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,
-                       int (*open)(cairn *store, const char *place), cairn **ret_store)
+                       int (*open)(cairn *store, const char *place, const char *token_file),
+                       cairn **ret_store)
 {
 	cairn *store = store_new(maker, options);
 	if (!store)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
-	int error = open(store, place);
+	int error = open(store, place, options ? options->token_file : NULL);
 	if (error)
 		store_free(store);
 	else
@@ -840,7 +841,7 @@ int store_open(const char *place, const struct cairn_options *given, const struc
 	if (error)
 		return error;
 	uint64_t started = clock_mono_ns(maker->clock);
-	if (path && (!strncmp(path, "unix:", 5) || !strncmp(path, "tcp+plain:", 10)))
+	if (path && link_place_is(path))
 		return store_open_remote(path, maker, &options, ret_store);
 	cairn *store = store_new(maker, &options);
 	if (!store)

@@ -35,12 +35,9 @@ int store_options_check(const char *place, struct cairn_options *options, const 
 		return 0;
 	if (!place || !place[0])
 		return err_set(CAIRN_E_INVAL, "no place to open: give a directory");
-	if (!strncmp(place, "tcp:", 4))
-		return err_set(CAIRN_E_INVAL, "%s: this version has no TLS: tcp+plain://HOST:PORT, over a network you trust",
-		               place);
-	if (!strcmp(place, "unix:"))
-		return err_set(CAIRN_E_INVAL, "unix: without the path of a socket");
 	*ret_path = strncmp(place, "dir:", 4) ? place : place + 4;
+	if (link_place_is(place))
+		return 0;
 	if (!(*ret_path)[0] || strlen(*ret_path) > 200)
 		return err_set(CAIRN_E_INVAL, "a store's path has 1 to 200 bytes");
 	return 0;
@@ -107,7 +104,7 @@ static int open_shared(const char *place, const struct cairn_options *given, cai
 
 CAIRN_API int cairn_open(const char *place, const struct cairn_options *options, cairn **ret_store)
 {
-	if (place && options && options->size && options->flags & CAIRN_OPEN_SHARED && strncmp(place, "unix:", 5))
+	if (place && options && options->size && options->flags & CAIRN_OPEN_SHARED && !link_place_is(place))
 		return open_shared(place, options, ret_store);
 	int error = store_open_own(place, options, ret_store);
 	return error == CAIRN_E_OWNED && place ? open_owned(place, options, ret_store) : error;

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/token.h"
 
 uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000;
 #define PEER_CONNECT_MS 1000 /* a peer that can not be connected to by then is not there */
@@ -159,9 +160,31 @@ void remote_stop(struct remote *remote)
 	links_cut(remote, 1);
 }
 
+/* What the daemon says of us: which client, and whose. It stays what it was: spaces and keys follow from it. */
+static int hello_take(struct remote *remote, struct remote_reply *reply)
+{
+	char tenant[WIRE_TEXT_MAX];
+	const uint8_t *client = bytes_take(&reply->body, 16);
+	uint32_t all = bytes_take32(&reply->body);
+	wire_take_text(&reply->body, tenant);
+	if (reply->body.failed)
+		return link_lost(remote, -EPROTO);
+	if (remote->told && (remote->all != all || strcmp(remote->tenant, tenant) != 0))
+		return err_set(CAIRN_E_ACCESS, "%s: the token is another tenant's now: open the store again",
+		               remote->place.text);
+	remote->told = 1;
+	remote->all = all;
+	memcpy(remote->tenant, tenant, strlen(tenant) + 1);
+	if (memcmp(client, remote->client, 16) != 0) {
+		memcpy(remote->client, client, 16);
+		remote->life++;
+	}
+	return 0;
+}
+
 /* Says who we are: a new client, or one more connection of the one we are. A daemon that does not know us is another
  * one. */
-static int hello(struct remote *remote, struct remote_link *link)
+static int hello(struct remote *remote, struct remote_link *link, const struct token_text *token)
 {
 	struct wire_request *request = mem_alloc(sizeof(*request));
 	struct remote_reply reply;
@@ -169,30 +192,33 @@ static int hello(struct remote *remote, struct remote_link *link)
 		return err_set(CAIRN_E_NOMEM, "no memory for a connection");
 	request->type = WIRE_HELLO;
 	memcpy(request->u.hello.program, "libcairn " CAIRN_VERSION, sizeof("libcairn " CAIRN_VERSION));
+	if (token) {
+		request->u.hello.has_token = 1;
+		memcpy(request->u.hello.token, token->id, sizeof(request->u.hello.token));
+		memcpy(request->u.hello.secret, token->secret, sizeof(request->u.hello.secret));
+	}
 	/* One at a time: all shall be of one client. Calls that have a connection do not wait for it. */
 	int64_t left_ms = link->net->until_ms - link_now_ms();
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += left_ms > 0 ? left_ms / 1000 + 1 : 0;
 	if (pthread_mutex_timedlock(&remote->hello_lock, &until)) {
+		explicit_bzero(request, sizeof(*request));
 		mem_free(request);
 		return link_lost(remote, -ETIMEDOUT);
 	}
 	memcpy(request->u.hello.client, remote->client, 16);
 	int error = remote_call(remote, link, request, 0, &reply);
+	explicit_bzero(link->send.bytes, link->send.room);
 	pthread_mutex_lock(&remote->lock);
 	if (!error && reply.head.result < 0)
-		error = (int)reply.head.result;
-	const uint8_t *client = error ? NULL : bytes_take(&reply.body, 16);
-	if (!error && !client)
-		error = link_lost(remote, -EPROTO);
-	if (!error && memcmp(client, remote->client, 16) != 0) {
-		memcpy(remote->client, client, 16);
-		remote->life++;
-	}
+		error = err_set((int)reply.head.result, "%s: %s", remote->place.text, reply.text);
+	if (!error)
+		error = hello_take(remote, &reply);
 	link->life = remote->life;
 	pthread_mutex_unlock(&remote->lock);
 	pthread_mutex_unlock(&remote->hello_lock);
+	explicit_bzero(request, sizeof(*request));
 	mem_free(request);
 	return error;
 }
@@ -202,6 +228,31 @@ static void link_bound(struct remote_link *link, uint32_t timeout_ms)
 {
 	link->bounded = timeout_ms != 0;
 	link->net->until_ms = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : 0;
+}
+
+/* Connects and says hello, within so long. The token is read anew each time: it may have been exchanged for another. */
+static int link_open(struct remote *remote, struct remote_link *link, int64_t until_ms)
+{
+	struct token_text token = {0};
+	const struct link_ops *ops = remote->place.ops;
+	int64_t left_ms = until_ms - link_now_ms();
+	int64_t most_ms = remote->here ? PEER_CONNECT_MS : LINK_DEAD_MS;
+	int patience_ms = (int)(left_ms < 0 ? 0 : left_ms < most_ms ? left_ms : most_ms);
+	/* To who is not known, or where others may listen, only a token goes that was named for it. */
+	int wanted = !ops->shares && (ops->is_private || remote->token_file);
+	int has = wanted ? token_file_read(remote->token_file, &token) : 0;
+	struct link_trust trust = {.pin = has && token.has_pin ? token.pin : NULL};
+	int error = has < 0 ? has : link_connect(&remote->place, &trust, patience_ms, &link->net);
+	if (!error) {
+		link->bounded = 1;
+		link->net->until_ms = until_ms;
+		error = link_use(remote, link) ? hello(remote, link, has ? &token : NULL)
+		                               : err_set(CAIRN_E_CANCELED, "%s: ending", remote->place.text);
+		if (error)
+			link_unuse(remote, link);
+	}
+	explicit_bzero(&token, sizeof(token));
+	return error;
 }
 
 static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, int *ret_error)
@@ -214,17 +265,7 @@ static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, 
 	}
 	link->here = remote->here;
 	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, remote_quick_ms);
-	int64_t most_ms = remote->here ? PEER_CONNECT_MS : LINK_DEAD_MS;
-	int64_t patience_ms = until - link_now_ms() < most_ms ? until - link_now_ms() : most_ms;
-	*ret_error = link_connect(&remote->place, (int)patience_ms, &link->net);
-	if (!*ret_error) {
-		link->bounded = 1;
-		link->net->until_ms = until;
-		*ret_error = link_use(remote, link) ? hello(remote, link)
-		                                    : err_set(CAIRN_E_CANCELED, "%s: ending", remote->place.text);
-		if (*ret_error)
-			link_unuse(remote, link);
-	}
+	*ret_error = link_open(remote, link, until);
 	if (!*ret_error) {
 		link->bounded = timeout_ms != 0;
 		return link;
@@ -378,12 +419,14 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static int remote_prepare(cairn *store, const char *place)
+static int remote_prepare(cairn *store, const char *place, const char *token_file)
 {
 	struct remote *remote = mem_alloc(sizeof(*remote));
 	if (!remote)
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
 	int error = link_place_take(place, &remote->place);
+	if (!error && token_file && !(remote->token_file = mem_copy_string(token_file)))
+		error = err_set(CAIRN_E_NOMEM, "no memory to open a store");
 	if (error) {
 		mem_free(remote);
 		return error;
@@ -399,17 +442,17 @@ static int remote_prepare(cairn *store, const char *place)
 	return 0;
 }
 
-int remote_open_peer(cairn *store, const char *place)
+int remote_open_peer(cairn *store, const char *place, const char *token_file)
 {
-	int error = remote_prepare(store, place);
+	int error = remote_prepare(store, place, token_file);
 	if (!error)
 		store->remote->here = 1;
 	return error;
 }
 
-int remote_open(cairn *store, const char *place)
+int remote_open(cairn *store, const char *place, const char *token_file)
 {
-	int error = remote_prepare(store, place);
+	int error = remote_prepare(store, place, token_file);
 	if (error)
 		return error;
 	struct remote *remote = store->remote;
@@ -420,6 +463,20 @@ int remote_open(cairn *store, const char *place)
 		return error;
 	}
 	remote_link_drop(remote, link, 0);
+	return 0;
+}
+
+int remote_tenant(const cairn *store, const char *named, const char **ret_tenant)
+{
+	struct remote *remote = store->remote;
+	*ret_tenant = named;
+	if (!remote->told || remote->all) /* a peer may not have been reached yet */
+		return 0;
+	if (!named)
+		*ret_tenant = remote->tenant;
+	else if (strcmp(named, remote->tenant) != 0)
+		return err_set(CAIRN_E_ACCESS, "%s: the token is of tenant \"%s\", not \"%.100s\"; leave the tenant out",
+		               remote->place.text, remote->tenant, named);
 	return 0;
 }
 
@@ -435,6 +492,7 @@ void remote_close(struct remote *remote)
 		close(remote->extents[i].fd);
 	}
 	mem_free(remote->extents);
+	mem_free(remote->token_file);
 	pthread_mutex_destroy(&remote->lock);
 	pthread_mutex_destroy(&remote->hello_lock);
 	pthread_mutex_destroy(&remote->cut_lock);

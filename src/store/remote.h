@@ -16,14 +16,18 @@
 
 struct remote;
 
-/* Connects `store` to the cairnd at "unix:PATH" or "tcp+plain://HOST:PORT". 0, NOENT (nobody listens), INVAL, ... */
-int remote_open(cairn *store, const char *place);
+/* Connects `store` to the cairnd at a place (net/link.h), with the token in a file (NULL: where it is looked for, see
+ * cairn.h). 0, NOENT (nobody listens), ACCESS, INVAL, ... */
+int remote_open(cairn *store, const char *place, const char *token_file);
 /* The same without a connection, for a peer's client: its requests are to be answered from there alone. */
-int remote_open_peer(cairn *store, const char *place);
+int remote_open_peer(cairn *store, const char *place, const char *token_file);
 /* Any thread: ends the connections that calls are waiting at, which fail then; and for good. */
 void remote_cut(struct remote *remote);
 void remote_stop(struct remote *remote);
 void remote_close(struct remote *remote);
+/* The tenant that a description or a session's name means over this connection: NULL is that of the token. ACCESS: the
+ * token is another tenant's. */
+int remote_tenant(const cairn *store, const char *named, const char **ret_tenant);
 
 int remote_describe(cairn *store, struct cairn_space *space);
 long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
@@ -94,6 +98,10 @@ struct remote {
 	cairn *store;
 	struct link_place place;
 	int tcp; /* another server: no memory is shared, payload travels */
+	char *token_file;         /* NULL: where it is looked for */
+	/* Who we are, as the first hello was told: all tenants (of an admin's token, or where nobody is asked), or one. */
+	uint32_t told, all;
+	char tenant[WIRE_TEXT_MAX];
 	pthread_mutex_t hello_lock; /* one at a time says who we are; before `lock` */
 	pthread_mutex_t lock;
 	struct list idle;

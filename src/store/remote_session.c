@@ -40,11 +40,14 @@ static int copy_text(char to[WIRE_TEXT_MAX], const char *text)
 	return 0;
 }
 
-static int copy_name(struct wire_name *to, const struct cairn_session_name *name)
+static int copy_name(const cairn *store, struct wire_name *to, const struct cairn_session_name *name)
 {
+	const char *tenant;
 	int error = session_name_check(name);
 	if (!error)
-		error = copy_text(to->tenant, name->tenant);
+		error = remote_tenant(store, name->tenant, &tenant);
+	if (!error)
+		error = copy_text(to->tenant, tenant);
 	if (!error)
 		error = copy_text(to->owner, name->owner);
 	return error ? error : copy_text(to->name, name->name);
@@ -104,7 +107,9 @@ long remote_drop_space(cairn *store, const cairn_digest *space_id)
 long remote_drop_tenant(cairn *store, const char *tenant)
 {
 	struct wire_request *request = request_new(WIRE_DROP);
-	int error = request ? copy_text(request->u.drop.tenant, tenant) : CAIRN_E_NOMEM;
+	int error = request ? remote_tenant(store, tenant, &tenant) : CAIRN_E_NOMEM;
+	if (!error)
+		error = copy_text(request->u.drop.tenant, tenant);
 	if (error) {
 		mem_free(request);
 		return error;
@@ -189,7 +194,7 @@ int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save
 	struct wire_save *to = &request->u.save;
 	struct cairn_session_name name = save->name;
 	name.tenant = name.tenant ? name.tenant : space->space.desc.tenant;
-	int error = copy_name(&to->name, &name);
+	int error = copy_name(store, &to->name, &name);
 	if (!error && (save->nchains > WIRE_CHAINS_MAX || save->ntails > WIRE_TAILS_MAX ||
 	               save->state_bytes > WIRE_STATE_MAX || (save->nchains && !save->chains)))
 		error = err_set(CAIRN_E_SIZE, "save: at most %u chains, %u tails and %u bytes of state", WIRE_CHAINS_MAX,
@@ -249,7 +254,7 @@ int remote_resume(cairn *store, const struct cairn_session_name *name, cairn_ses
 	struct resumed resumed = {0};
 	if (!request)
 		return CAIRN_E_NOMEM;
-	int64_t result = copy_name(&request->u.name, name);
+	int64_t result = copy_name(store, &request->u.name, name);
 	if (!result)
 		result = remote_ask(store->remote, request, 0, resumed_take, &resumed);
 	mem_free(request);
@@ -265,7 +270,7 @@ int remote_resume(cairn *store, const struct cairn_session_name *name, cairn_ses
 int remote_session_end(cairn *store, uint32_t type, const struct cairn_session_name *name)
 {
 	struct wire_request *request = request_new(type);
-	int error = request ? copy_name(&request->u.name, name) : CAIRN_E_NOMEM;
+	int error = request ? copy_name(store, &request->u.name, name) : CAIRN_E_NOMEM;
 	if (error) {
 		mem_free(request);
 		return error;
@@ -276,7 +281,7 @@ int remote_session_end(cairn *store, uint32_t type, const struct cairn_session_n
 int remote_session_pin(cairn *store, const struct cairn_session_name *name, uint32_t pin, uint64_t ttl_s)
 {
 	struct wire_request *request = request_new(WIRE_PIN);
-	int error = request ? copy_name(&request->u.pin.name, name) : CAIRN_E_NOMEM;
+	int error = request ? copy_name(store, &request->u.pin.name, name) : CAIRN_E_NOMEM;
 	if (error) {
 		mem_free(request);
 		return error;
@@ -341,7 +346,9 @@ long remote_session_list(cairn *store, const char *tenant,
 {
 	struct wire_request *request = request_new(WIRE_SESSIONS);
 	struct session_list *list = mem_alloc(sizeof(*list));
-	int error = !request || !list ? no_memory() : copy_text(request->u.list.tenant, tenant);
+	int error = !request || !list ? no_memory() : remote_tenant(store, tenant, &tenant);
+	if (!error)
+		error = copy_text(request->u.list.tenant, tenant);
 	long calls = error;
 	if (error) {
 		mem_free(request);

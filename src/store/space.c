@@ -35,12 +35,32 @@ static int space_keep(cairn *store, struct cairn_space *space)
 	return 0;
 }
 
+/* A space of the tenant that the token is of; "public" is everybody's. */
+static int describe_remote(const cairn *store, const struct cairn_space_desc *desc, struct cairn_space_desc *ret_own)
+{
+	const char *tenant = NULL;
+	if (!desc->size || desc->size > 4096)
+		return err_set(CAIRN_E_INVAL, "cairn_space_desc: set size to sizeof(struct cairn_space_desc)");
+	*ret_own = (struct cairn_space_desc){0};
+	memcpy(ret_own, desc, desc->size < sizeof(*ret_own) ? desc->size : sizeof(*ret_own));
+	ret_own->size = sizeof(*ret_own);
+	if (ret_own->tenant && !strcmp(ret_own->tenant, "public"))
+		return 0;
+	int error = remote_tenant(store, ret_own->tenant, &tenant);
+	ret_own->tenant = tenant;
+	return error;
+}
+
 CAIRN_API int cairn_describe(cairn *store, const struct cairn_space_desc *desc, cairn_space **ret_space)
 {
 	cairn_digest id;
 	if (!store || !desc || !ret_space)
 		return err_set(CAIRN_E_INVAL, "describe: no store, no description or no place for the result");
-	int error = cairn_space_id(desc, &id);
+	struct cairn_space_desc own;
+	int error = store->remote ? describe_remote(store, desc, &own) : 0;
+	desc = store->remote ? &own : desc;
+	if (!error)
+		error = cairn_space_id(desc, &id);
 	if (error)
 		return error;
 	pthread_mutex_lock(&store->lock);

@@ -71,7 +71,7 @@ says "no cairnd at tcp.plain://127.0.0.1:$port: Connection refused"
 run 2 "$CAIRN" get tcp+plain://nowhere.invalid:1 far got
 says 'no cairnd at'
 run 2 "$CAIRN" get tcp://127.0.0.1:$port far got
-says 'has no TLS'
+says 'no cairnd at tcp:'
 
 # Configuration.
 cat >good.yaml <<EOF

@@ -2,11 +2,14 @@
 /* See serving.h. */
 #include "lib/serving.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -25,25 +28,53 @@ static void *accept_all(void *arg)
 	}
 }
 
+/* A key, and an admin's token in a file. */
+static void tls_prepare(struct serving *serving)
+{
+	char text[CAIRN_TOKEN_TEXT];
+	struct cairn_token_desc desc = {.size = sizeof(desc), .flags = CAIRN_TOKEN_ADMIN};
+	snprintf(serving->dir, sizeof(serving->dir), "%s.dir", serving->socket);
+	snprintf(serving->token, sizeof(serving->token), "%s/token", serving->dir);
+	check(!mkdir(serving->dir, 0700) || errno == EEXIST);
+	check(!cairn_token_new(serving->dir, &desc, text));
+	unlink(serving->token);
+	int fd = open(serving->token, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	check(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && !close(fd));
+	serving->daemon.tokens = tokens_open(serving->dir, &clock_real);
+	check(serving->daemon.tokens);
+}
+
+static int listener_open(struct serving *serving)
+{
+	static const char *const places[] = {NULL, NULL, "tcp+plain://127.0.0.1:0", "tcp://127.0.0.1:0"};
+	struct link_place place;
+	struct sockaddr_in address;
+	socklen_t length = sizeof(address);
+	char certificate[200];
+	snprintf(serving->place, sizeof(serving->place), "unix:%s", serving->socket);
+	snprintf(certificate, sizeof(certificate), "%s/tls.pem", serving->dir);
+	int error = link_place_take(places[serving->kind] ? places[serving->kind] : serving->place, &place);
+	if (!error)
+		error = link_listen(&place, &(struct link_serving){.mode = 0600, .certificate = certificate},
+		                    &serving->listener);
+	if (error || serving->kind == SERVED_UNIX)
+		return error;
+	check(!getsockname(serving->listener->fd, (struct sockaddr *)&address, &length));
+	snprintf(serving->place, sizeof(serving->place), "%s127.0.0.1:%d", place.ops->scheme, ntohs(address.sin_port));
+	return 0;
+}
+
 int serving_start(struct serving *serving, cairn *own, const char *socket, int tcp)
 {
-	struct link_place place;
 	memset(serving, 0, sizeof(*serving));
-	serving->tcp = tcp;
+	serving->kind = SERVED_UNIX + tcp;
 	serving->daemon.store = own;
 	snprintf(serving->socket, sizeof(serving->socket), "%s", socket);
-	snprintf(serving->place, sizeof(serving->place), "unix:%s", socket);
-	int error = link_place_take(tcp ? "tcp+plain://127.0.0.1:0" : serving->place, &place);
-	if (!error)
-		error = link_listen(&place, 0600, &serving->listener);
+	if (serving->kind == SERVED_TLS)
+		tls_prepare(serving);
+	int error = listener_open(serving);
 	if (error)
 		return error;
-	if (tcp) {
-		struct sockaddr_in address;
-		socklen_t length = sizeof(address);
-		check(!getsockname(serving->listener->fd, (struct sockaddr *)&address, &length));
-		snprintf(serving->place, sizeof(serving->place), "tcp+plain://127.0.0.1:%d", ntohs(address.sin_port));
-	}
 	pthread_mutex_init(&serving->daemon.lock, NULL);
 	pthread_cond_init(&serving->daemon.ended, NULL);
 	list_init(&serving->daemon.clients);
@@ -54,12 +85,21 @@ int serving_start(struct serving *serving, cairn *own, const char *socket, int t
 
 void serving_stop(struct serving *serving)
 {
+	static const char *const files[] = {"tls.pem", "tokens", "token"};
 	shutdown(serving->listener->fd, SHUT_RDWR);
 	pthread_join(serving->thread, NULL);
 	link_listener_close(serving->listener);
 	daemon_stop(&serving->daemon);
 	pthread_mutex_destroy(&serving->daemon.lock);
 	pthread_cond_destroy(&serving->daemon.ended);
+	tokens_close(serving->daemon.tokens);
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && serving->dir[0]; i++) {
+		char path[256];
+		snprintf(path, sizeof(path), "%s/%s", serving->dir, files[i]);
+		unlink(path);
+	}
+	if (serving->dir[0])
+		rmdir(serving->dir);
 }
 
 /* ---- tests that run over one ------------------------------------------------------------------------------------- */
@@ -73,11 +113,14 @@ static struct behind {
 
 int served_kind(void)
 {
+	static const char *const names[] = {"", "unix", "tcp", "tls"};
 	const char *place = getenv("CAIRN_TEST_PLACE");
 	if (!place || !place[0])
 		return SERVED_NOT;
-	check(!strcmp(place, "unix") || !strcmp(place, "tcp"));
-	return place[0] == 'u' ? SERVED_UNIX : SERVED_TCP;
+	for (int kind = SERVED_UNIX; kind <= SERVED_TLS; kind++)
+		if (!strcmp(place, names[kind]))
+			return kind;
+	check(!"CAIRN_TEST_PLACE is unix, tcp or tls");
 }
 
 static struct behind *behind_of(const cairn *client)
@@ -100,8 +143,13 @@ int served_open(cairn *own, const struct cairn_options *options, cairn **ret_sto
 	snprintf(behind->dir, sizeof(behind->dir), "%s/cairn-served-XXXXXX", base && base[0] ? base : "/tmp");
 	check(mkdtemp(behind->dir));
 	snprintf(socket, sizeof(socket), "%s/socket", behind->dir);
-	check(!serving_start(&behind->serving, own, socket, served_kind() == SERVED_TCP));
-	int error = store_open_own(behind->serving.place, options, ret_store);
+	check(!serving_start(&behind->serving, own, socket, served_kind() - SERVED_UNIX));
+	struct cairn_options client = {.size = sizeof(client)};
+	if (options)
+		memcpy(&client, options, options->size < sizeof(client) ? options->size : sizeof(client));
+	client.size = sizeof(client);
+	client.token_file = behind->serving.token[0] ? behind->serving.token : NULL;
+	int error = store_open_own(behind->serving.place, &client, ret_store);
 	if (error) {
 		serving_stop(&behind->serving);
 		rmdir(behind->dir);

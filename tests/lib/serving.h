@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cairnd in the test's own process, and tests of the store that run over one: with CAIRN_TEST_PLACE "unix" or "tcp"
- * every store that a test opens is put behind a cairnd of its own, and what the test gets is that cairnd's client.
+ * A cairnd in the test's own process, and tests of the store that run over one: with CAIRN_TEST_PLACE "unix", "tcp"
+ * or "tls" every store that a test opens is put behind a cairnd of its own, and what the test gets is its client.
  *
  * Threads: those of daemon.h, and one that accepts; the functions here are called by the test's thread. Memory: freed
  * with the store. For test programs alone; the library reads no variables.
@@ -14,12 +14,15 @@
 struct serving {
 	struct daemon daemon;
 	char socket[160], place[170];
+	char dir[180];   /* tls: with its key and tokens; removed at the end */
+	char token[200]; /* tls: the file of an admin's token, for clients */
 	struct link_listener *listener;
-	int tcp;
+	int kind;
 	pthread_t thread;
 };
 
-/* Serves `own` at a socket file, or at a port of 127.0.0.1 (tcp); `place` is how a client opens it. 0 or -errno. */
+/* Serves `own` at a socket file (tcp 0), at a port of 127.0.0.1 (1), or there with TLS (2); `place` is how a client
+ * opens it. 0 or an error. */
 int serving_start(struct serving *serving, cairn *own, const char *socket, int tcp);
 /* Ends all connections; the store stays open. */
 void serving_stop(struct serving *serving);
@@ -27,7 +30,8 @@ void serving_stop(struct serving *serving);
 enum {
 	SERVED_NOT = 0,
 	SERVED_UNIX,
-	SERVED_TCP
+	SERVED_TCP,
+	SERVED_TLS
 };
 int served_kind(void); /* what CAIRN_TEST_PLACE says */
 

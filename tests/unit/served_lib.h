@@ -16,7 +16,7 @@ struct served {
 		struct daemon daemon; /* its first member */
 	};
 	char socket[160], place_text[170];
-	int tcp;
+	int tcp; /* 0: unix; 1: TCP; 2: with TLS */
 };
 
 /* Over place, which is made: also a second time, over what is there. */
@@ -42,7 +42,9 @@ static inline void served_stop(struct served *served)
 static inline cairn *served_client(struct served *served)
 {
 	cairn *store = NULL;
-	int error = cairn_open(served->place_text, NULL, &store);
+	struct cairn_options options = {.size = sizeof options,
+	                                .token_file = served->serving.token[0] ? served->serving.token : NULL};
+	int error = store_open_own(served->place_text, &options, &store);
 	if (error)
 		fail_msg("open %s: %d %s", served->place_text, error, cairn_error_text());
 	return store;

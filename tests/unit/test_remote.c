@@ -663,7 +663,7 @@ static struct link *connected(const struct served *served)
 	struct link_place place;
 	struct link *net;
 	assert_int_equal(link_place_take(served->place_text, &place), 0);
-	assert_int_equal(link_connect(&place, 10000, &net), 0);
+	assert_int_equal(link_connect(&place, NULL, 10000, &net), 0);
 	return net;
 }
 

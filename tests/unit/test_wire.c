@@ -34,6 +34,8 @@ static void request_make(uint32_t type)
 	case WIRE_HELLO:
 		memcpy(request.u.hello.program, "test", 5);
 		memset(request.u.hello.client, 9, 16);
+		request.u.hello.has_token = 1;
+		memset(request.u.hello.secret, 7, 32);
 		break;
 	case WIRE_DESCRIBE:
 		request.u.describe = (struct wire_describe){0.5, 0.25, sizeof(keys), (const uint8_t *)keys};
@@ -146,7 +148,7 @@ static void test_wire__request_is_refused_when_counts_are_too_large(void **state
 	/* A text with a 0 in it would be another one behind the decoder. */
 	bytes_set16(bytes, 3);
 	memcpy(bytes + 2, "a\0b", 3);
-	assert_int_equal(wire_request_decode(WIRE_HELLO, bytes, 2 + 3 + 16, &again), -1);
+	assert_int_equal(wire_request_decode(WIRE_HELLO, bytes, 2 + 3 + 16 + 44, &again), -1);
 }
 
 static void test_wire__frame_is_refused_when_a_bit_is_wrong(void **state)

@@ -113,8 +113,7 @@ static int remote_batch(struct bench *bench, struct remote_work *work, uint32_t 
 	for (uint32_t i = 0; i < 2; i++) {
 		int single = (int)((round + i) % 2);
 
-		rate[single] = bench_get_parts(work->store, work->space, work->to, 0, work->parts,
-		                               single ? 1 : BENCH_BATCH, 0);
+		rate[single] = bench_get_parts(work->store, work->space, work->to, 0, work->parts, single ? 1 : BENCH_BATCH, 0);
 		if (!(rate[single] > 0))
 			return CLI_ERROR;
 	}

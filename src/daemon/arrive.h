@@ -15,7 +15,12 @@ struct arrival {
 	int64_t deadline_ms;            /* of the whole payload */
 	uint64_t counted;               /* bytes that count as being received into the tier */
 	int broken;                     /* the connection is of no use any more */
-	enum arrived { ARRIVED_NOT, ARRIVED_AWAY, ARRIVED_STAGED, ARRIVED_WRONG } state[WIRE_ITEMS_MAX];
+	enum arrived {
+		ARRIVED_NOT,
+		ARRIVED_AWAY,
+		ARRIVED_STAGED,
+		ARRIVED_WRONG
+	} state[WIRE_ITEMS_MAX];
 	uint64_t check[WIRE_ITEMS_MAX];
 };
 

@@ -299,6 +299,11 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 	store_begin(store, space, work->items, batch->nitems, &call);
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		struct cairn_item *item = &work->items[i];
+		if (batch->items[i].flags & WIRE_ITEM_SOON) { /* asked for later */
+			item->status = CAIRN_E_BUSY;
+			result_of(item, &work->results[i]);
+			continue;
+		}
 		uint32_t tier = CAIRN_TIER_NONE;
 		if (batch->items[i].flags & WIRE_ITEM_CHECK)
 			tier = part_check(store, space, item, batch->items[i].length, &call);

@@ -87,6 +87,7 @@ void wire_take_text(struct bytes_reader *r, char ret_text[WIRE_TEXT_MAX]);
 
 /* A part of a batch. Offset and length are of the sender's staging memory, or of the frame's bulk. */
 #define WIRE_ITEM_CHECK (1u << 31) /* fetch: it came damaged; look at it before it is sent again */
+#define WIRE_ITEM_SOON (1u << 30) /* fetch: it is asked for later; what is in flash may be read already */
 struct wire_item {
 	cairn_key key, parent;
 	uint32_t has_parent, flags;

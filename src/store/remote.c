@@ -70,14 +70,15 @@ static int frame_send(struct remote_link *link, const struct wire_request *reque
 	return link_send(link->net, &head, link->send.bytes, fds, nfds);
 }
 
-static int frame_receive(struct remote_link *link, struct remote_reply *reply)
+/* The reply to request number `id`. */
+static int frame_receive(struct remote_link *link, uint64_t id, struct remote_reply *reply)
 {
 	int error = link_receive(link->net, LINK_FOREVER, &reply->head, &link->body, reply->fds);
 	if (error)
 		return error;
 	reply->body = bytes_reader_of(link->body.bytes, reply->head.body_bytes);
 	wire_take_text(&reply->body, reply->text);
-	if (reply->body.failed || !(reply->head.flags & WIRE_REPLY) || reply->head.id != link->next_id) {
+	if (reply->body.failed || !(reply->head.flags & WIRE_REPLY) || reply->head.id != id) {
 		for (uint32_t i = 0; i < reply->head.nfds; i++)
 			close(reply->fds[i]);
 		return -EPROTO;
@@ -94,7 +95,7 @@ int remote_call(struct remote *remote, struct remote_link *link, const struct wi
 	if (error == -EMSGSIZE)
 		return err_set(CAIRN_E_SIZE, "a request of more than %u MiB: ask for less at once", WIRE_BODY_MAX >> 20);
 	if (!error)
-		error = frame_receive(link, ret_reply);
+		error = frame_receive(link, link->next_id, ret_reply);
 	return error == -ENOMEM ? err_set(CAIRN_E_NOMEM, "no memory for a request") : error ? link_lost(remote, error) : 0;
 }
 
@@ -105,9 +106,14 @@ int remote_send(struct remote_link *link, const struct wire_request *request, ui
 
 int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply)
 {
+	return remote_receive_of(remote, link, link->next_id, ret_reply);
+}
+
+int remote_receive_of(struct remote *remote, struct remote_link *link, uint64_t id, struct remote_reply *ret_reply)
+{
 	if (!link->bounded && link->net->until_ms) /* one frame of many */
 		link->net->until_ms = until_of(0, remote_quick_ms);
-	int error = frame_receive(link, ret_reply);
+	int error = frame_receive(link, id, ret_reply);
 	return error ? link_lost(remote, error) : 0;
 }
 
@@ -274,15 +280,19 @@ static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, 
 	return NULL;
 }
 
-struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms, int *ret_error)
+static struct remote_link *link_take(struct remote *remote, struct list *idle, uint32_t timeout_ms, int *ret_error)
 {
 	*ret_error = 0;
 	for (;;) {
 		pthread_mutex_lock(&remote->lock);
-		struct list *node = list_pop_front(&remote->idle);
+		struct list *node = list_pop_front(idle);
 		pthread_mutex_unlock(&remote->lock);
-		if (!node)
-			return link_new(remote, timeout_ms, ret_error);
+		if (!node) {
+			struct remote_link *made = link_new(remote, timeout_ms, ret_error);
+			if (made)
+				made->idle = idle;
+			return made;
+		}
 		struct remote_link *link = LIST_OF(node, struct remote_link, link);
 		/* Nothing is due on an idle one: what can be read is its end. */
 		if (link_is_idle(link->net)) {
@@ -295,6 +305,16 @@ struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms,
 	}
 }
 
+struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms, int *ret_error)
+{
+	return link_take(remote, &remote->idle, timeout_ms, ret_error);
+}
+
+struct remote_link *remote_link_take_bulk(struct remote *remote, uint32_t timeout_ms, int *ret_error)
+{
+	return link_take(remote, remote->tcp ? &remote->idle_bulk : &remote->idle, timeout_ms, ret_error);
+}
+
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken)
 {
 	link_unuse(remote, link);
@@ -303,7 +323,7 @@ void remote_link_drop(struct remote *remote, struct remote_link *link, int broke
 		return;
 	}
 	pthread_mutex_lock(&remote->lock);
-	list_push_front(&remote->idle, &link->link); /* the one whose buffers are warm */
+	list_push_front(link->idle, &link->link); /* the one whose buffers are warm */
 	pthread_mutex_unlock(&remote->lock);
 }
 
@@ -399,7 +419,7 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 		request->u.stage_bytes = room;
 		int failed = frame_send(link, request, 0, 0, &fd, 1);
 		if (!failed)
-			failed = frame_receive(link, &reply);
+			failed = frame_receive(link, link->next_id, &reply);
 		error = failed ? link_lost(remote, failed) : (int)reply.head.result;
 	}
 	mem_free(request);
@@ -437,6 +457,7 @@ static int remote_prepare(cairn *store, const char *place, const char *token_fil
 	pthread_mutex_init(&remote->lock, NULL);
 	pthread_mutex_init(&remote->cut_lock, NULL);
 	list_init(&remote->idle);
+	list_init(&remote->idle_bulk);
 	list_init(&remote->used);
 	store->remote = remote;
 	return 0;
@@ -485,7 +506,7 @@ void remote_close(struct remote *remote)
 	struct list *node;
 	if (!remote)
 		return;
-	while ((node = list_pop_front(&remote->idle)))
+	while ((node = list_pop_front(&remote->idle)) || (node = list_pop_front(&remote->idle_bulk)))
 		link_free(LIST_OF(node, struct remote_link, link));
 	for (uint32_t i = 0; i < remote->nextents; i++) {
 		munmap(remote->extents[i].address, remote->extents[i].length);

@@ -75,6 +75,7 @@ struct remote_link {
 	struct list link;
 	struct list used; /* while a call has it */
 	int here;         /* its requests say WIRE_HERE */
+	struct list *idle; /* of the remote: where it waits to be used again */
 	struct link *net;
 	uint64_t life;  /* of the daemon, as the client counts them */
 	uint64_t next_id;
@@ -94,6 +95,8 @@ struct remote_extent {
 	int fd;
 };
 
+#define REMOTE_STREAMS 4 /* connections of one large get, at most */
+
 struct remote {
 	cairn *store;
 	struct link_place place;
@@ -104,7 +107,11 @@ struct remote {
 	char tenant[WIRE_TEXT_MAX];
 	pthread_mutex_t hello_lock; /* one at a time says who we are; before `lock` */
 	pthread_mutex_t lock;
-	struct list idle;
+	struct list idle, idle_bulk; /* payload travels over connections of its own, so that small calls have warm ones */
+	struct remote_gauge {
+		double gb_s[REMOTE_STREAMS]; /* of large gets by so many connections + 1; 0: not known */
+		uint32_t calls;
+	} gauge;
 	int here;                 /* a peer's: see WIRE_HERE */
 	pthread_mutex_t cut_lock; /* guards what follows; nothing is locked or waited for under it */
 	struct list used;
@@ -130,6 +137,8 @@ extern uint32_t remote_grace_ms, remote_quick_ms, remote_slow_ms;
 /* A connection, idle or new; NULL with the error text. Given back by remote_link_drop: `broken` ones are closed.
  * timeout_ms, where it is not 0: all that is done over it, until it is given back, ends by then (and the grace). */
 struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms, int *ret_error);
+/* The same for calls that carry payload. */
+struct remote_link *remote_link_take_bulk(struct remote *remote, uint32_t timeout_ms, int *ret_error);
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken);
 /* Sends and waits for the reply's first frame. 0, or an error of the connection: its text is set; give it back
  * broken. */
@@ -139,6 +148,8 @@ int remote_call(struct remote *remote, struct remote_link *link, const struct wi
  * remote_receive is also how the frames behind one that said WIRE_MORE come. */
 int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes);
 int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
+/* The same for an earlier request; replies come in the order of requests. */
+int remote_receive_of(struct remote *remote, struct remote_link *link, uint64_t id, struct remote_reply *ret_reply);
 /* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the
  * reply's own result is returned, with its text set where it is an error. */
 int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,

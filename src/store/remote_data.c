@@ -11,31 +11,19 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "store/match.h"
-#include "store/remote.h"
+#include "store/remote_data.h"
 
 #define STAGE_BATCH_BYTES (32u << 20) /* of a batch, through staging memory; a larger part goes alone */
 #define STAGE_ALIGN 4096u
 
-struct data_work {
-	struct remote *remote;
-	struct remote_link *link;
-	struct wire_request request;
-	struct remote_reply reply;
-	struct wire_result results[WIRE_ITEMS_MAX];
-	uint32_t index[WIRE_ITEMS_MAX]; /* of the caller's item */
-	int32_t refused[WIRE_ITEMS_MAX]; /* put: why the item can not be sent; it goes as one of no bytes */
-	int broken;
-	int64_t begun_ms;
-};
-
 /* Of a call's time, one deadline for all that it asks. */
-static uint32_t time_left(const struct data_work *work, uint32_t timeout_ms)
+uint32_t data_time_left(const struct data_work *work, uint32_t timeout_ms)
 {
 	int64_t gone = link_now_ms() - work->begun_ms;
 	return !timeout_ms ? 0 : gone < timeout_ms ? timeout_ms - (uint32_t)gone : 1;
 }
 
-static struct data_work *work_begin(cairn *store, struct cairn_space *space, uint32_t type,
+struct data_work *data_begin(cairn *store, struct cairn_space *space, uint32_t type,
                                     const struct cairn_call *call, int *ret_error)
 {
 	struct data_work *work = mem_alloc(sizeof(*work));
@@ -45,7 +33,9 @@ static struct data_work *work_begin(cairn *store, struct cairn_space *space, uin
 	}
 	work->remote = store->remote;
 	work->begun_ms = link_now_ms();
-	work->link = remote_link_take(store->remote, call->timeout_ms, ret_error);
+	int bulk = type == WIRE_FETCH || type == WIRE_PUT;
+	work->link = bulk ? remote_link_take_bulk(store->remote, call->timeout_ms, ret_error)
+	                  : remote_link_take(store->remote, call->timeout_ms, ret_error);
 	if (work->link) {
 		work->request.type = type;
 		work->request.u.batch.durability = call->durability;
@@ -59,7 +49,7 @@ static struct data_work *work_begin(cairn *store, struct cairn_space *space, uin
 	return NULL;
 }
 
-static void work_end(struct data_work *work)
+void data_end(struct data_work *work)
 {
 	remote_link_drop(work->remote, work->link, work->broken);
 	mem_free(work);
@@ -196,38 +186,37 @@ static void extent_leave(struct remote *remote, int fd)
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
-static int answer_wrong(const struct remote *remote)
+int data_wrong(const struct remote *remote)
 {
 	return err_set(CAIRN_E_IO, "the cairnd at %s answered with something else", remote->place.text);
 }
 
 /* What a batch's reply says: its results are in work->results. 0 or an error, of all of them. */
-static int batch_take(struct data_work *work)
+int data_results(struct data_work *work, uint32_t n)
 {
-	const struct wire_batch *batch = &work->request.u.batch;
 	if (work->reply.head.result < 0 && work->reply.body.at == work->reply.body.end)
 		return (int)work->reply.head.result; /* concerns all: there are no results */
 	if (work->request.type == WIRE_LEASE && extents_take(work->remote, work->link, &work->reply))
 		work->broken = 1;
-	for (uint32_t i = 0; i < batch->nitems; i++)
+	for (uint32_t i = 0; i < n; i++)
 		wire_take_result(&work->reply.body, &work->results[i]);
 	if (work->reply.body.failed || work->broken) {
 		work->broken = 1;
-		return answer_wrong(work->remote);
+		return data_wrong(work->remote);
 	}
 	return 0;
 }
 
 static int batch_send(struct data_work *work, uint32_t timeout_ms)
 {
-	int error = remote_call(work->remote, work->link, &work->request, time_left(work, timeout_ms), &work->reply);
+	int error = remote_call(work->remote, work->link, &work->request, data_time_left(work, timeout_ms), &work->reply);
 	if (!error)
-		return batch_take(work);
+		return data_results(work, work->request.u.batch.nitems);
 	work->broken = 1;
 	return error;
 }
 
-static void item_take(struct cairn_item *item, const struct wire_result *result)
+void data_item(struct cairn_item *item, const struct wire_result *result)
 {
 	item->status = result->status;
 	item->ret_tier = result->tier;
@@ -244,7 +233,7 @@ void remote_item_name(const struct cairn_item *item, struct wire_item *to)
 	}
 }
 
-static void fail_rest(struct cairn_item *items, size_t from, size_t n, int error)
+void data_fail(struct cairn_item *items, size_t from, size_t n, int error)
 {
 	for (size_t i = from; i < n; i++) {
 		items[i].status = error;
@@ -301,8 +290,6 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 
 /* ---- put and get where no memory is shared ----------------------------------------------------------------------- */
 
-#define TRAVEL_CHUNK (256u << 10) /* hashed and sent, or received and hashed, while it is in the cache */
-
 /* Sends an item's bytes behind the frame; their checksum. 0 or -errno. */
 static int item_send(struct link *net, const struct cairn_item *item, uint64_t *ret_check)
 {
@@ -334,7 +321,7 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 		batch->items[i].offset = bytes;
 		bytes += batch->items[i].length + sizeof(check);
 	}
-	int error = remote_send(work->link, &work->request, time_left(work, timeout_ms), bytes);
+	int error = remote_send(work->link, &work->request, data_time_left(work, timeout_ms), bytes);
 	for (uint32_t i = 0; i < batch->nitems && !error; i++) {
 		check = digest_xxh3(NULL, 0, 0);
 		if (!work->refused[i])
@@ -347,7 +334,7 @@ static int batch_travel(struct data_work *work, struct cairn_item *items, uint32
 		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
 	}
 	error = remote_receive(work->remote, work->link, &work->reply);
-	return error ? (work->broken = 1, error) : batch_take(work);
+	return error ? (work->broken = 1, error) : data_results(work, work->request.u.batch.nitems);
 }
 
 long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
@@ -355,9 +342,9 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 {
 	int error;
 	long good = 0;
-	struct data_work *work = work_begin(store, space, WIRE_PUT, call, &error);
+	struct data_work *work = data_begin(store, space, WIRE_PUT, call, &error);
 	if (!work) {
-		fail_rest(items, 0, n, error);
+		data_fail(items, 0, n, error);
 		return error;
 	}
 	const struct wire_batch *batch = &work->request.u.batch;
@@ -378,36 +365,23 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 			error = batch_send(work, call->timeout_ms);
 		}
 		if (error) {
-			fail_rest(items, from, n, error);
+			data_fail(items, from, n, error);
 			break;
 		}
 		for (uint32_t i = 0; i < batch->nitems; i++) {
 			if (work->refused[i])
-				fail_rest(items, work->index[i], work->index[i] + 1ull, put_refused(&items[work->index[i]], &bytes));
+				data_fail(items, work->index[i], work->index[i] + 1ull, put_refused(&items[work->index[i]], &bytes));
 			else
-				item_take(&items[work->index[i]], &work->results[i]);
+				data_item(&items[work->index[i]], &work->results[i]);
 			good += work->results[i].status == CAIRN_OK || work->results[i].status == CAIRN_EXISTED;
 		}
 	}
-	work_end(work);
+	data_end(work);
 	return error && !good ? error : good;
 }
 
-/* Bytes that nobody wants any more. */
-static int bytes_skip(struct link *net, uint64_t length)
-{
-	uint8_t rest[4096];
-	int error = 0;
-	while (length && !error) {
-		size_t take = length < sizeof(rest) ? length : sizeof(rest);
-		error = link_receive_bytes(net, rest, take);
-		length -= take;
-	}
-	return error;
-}
-
 /* Do the item's buffers have room for the part? 0, INVAL or SIZE. */
-static int room_check(const struct cairn_item *item, const struct wire_result *result)
+int data_room(const struct cairn_item *item, const struct wire_result *result)
 {
 	uint64_t room;
 	if (buffers_check(item, &room))
@@ -418,96 +392,19 @@ static int room_check(const struct cairn_item *item, const struct wire_result *r
 	return 0;
 }
 
-/* Receives an item's bytes into its buffers, and checks them, unless the caller does: DAMAGED where they are wrong.
- * 0 or -errno. */
-static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
-{
-	uint64_t left = result->bytes;
-	int error = 0, checked = !(item->flags & CAIRN_ITEM_UNCHECKED);
-	struct digest_xxh xxh;
-	item_take(item, result);
-	item->status = room_check(item, result);
-	if (item->status)
-		return bytes_skip(net, result->bytes);
-	if (checked)
-		digest_xxh_init(&xxh, 0);
-	for (uint32_t b = 0; b < item->nbufs && left && !error; b++) {
-		uint8_t *at = buffer_address(&item->bufs[b]);
-		for (uint64_t of = item->bufs[b].length < left ? item->bufs[b].length : left; of && !error;) {
-			size_t take = of < TRAVEL_CHUNK || !checked ? of : TRAVEL_CHUNK;
-			error = link_receive_bytes(net, at, take);
-			if (!error && checked)
-				digest_xxh_add(&xxh, at, take);
-			at += take;
-			of -= take;
-			left -= take;
-		}
-	}
-	item->ret_check = checked ? digest_xxh_done(&xxh) : result->check;
-	if (!error && item->ret_check == result->check) {
-		buffers_fence(item);
-		return 0;
-	}
-	buffers_zero(item);
-	item->status = error ? err_set(CAIRN_E_IO, "get: the connection ended in the middle of a part")
-	                     : err_set(CAIRN_DAMAGED, "get: the bytes failed their check on their way from the cairnd");
-	return error;
-}
-
 /* The items that can be asked for; the others get their status. */
-static uint32_t items_with_room(struct cairn_item *items, size_t from, size_t to, uint32_t *ret_index)
+uint32_t data_with_room(struct cairn_item *items, size_t from, size_t to, uint32_t *ret_index)
 {
 	uint32_t n = 0;
 	uint64_t room;
 	for (size_t i = from; i < to; i++) {
 		if (buffers_check(&items[i], &room))
-			fail_rest(items, i, i + 1,
+			data_fail(items, i, i + 1,
 			          err_set(CAIRN_E_INVAL, "get: a buffer of the item lies outside of its region"));
 		else
 			ret_index[n++] = (uint32_t)i;
 	}
 	return n;
-}
-
-/* Asks until all are here: a reply brings as many as one may. */
-static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
-{
-	struct wire_batch *batch = &work->request.u.batch;
-	uint32_t pending[WIRE_ITEMS_MAX], n = items_with_room(items, from, to, pending);
-	uint8_t again[WIRE_ITEMS_MAX] = {0}; /* came damaged: once more */
-	for (int progress = 1; n && progress;) {
-		uint32_t asked = n;
-		n = 0;
-		progress = 0;
-		batch->nitems = asked;
-		for (uint32_t i = 0; i < asked; i++) {
-			remote_item_name(&items[pending[i]], &batch->items[i]);
-			(void)buffers_check(&items[pending[i]], &batch->items[i].length); /* the room for it */
-			batch->items[i].flags |= again[pending[i] - from] ? WIRE_ITEM_CHECK : 0;
-		}
-		int error = batch_send(work, timeout_ms);
-		if (error)
-			return error;
-		for (uint32_t i = 0; i < asked; i++) {
-			struct cairn_item *item = &items[pending[i]];
-			if (work->results[i].status != CAIRN_OK)
-				item_take(item, &work->results[i]);
-			else if (item_receive(work->link->net, item, &work->results[i])) {
-				work->broken = 1;
-				return CAIRN_E_IO;
-			}
-			if (again[pending[i] - from] && item->status == CAIRN_MISS)
-				item->status = CAIRN_DAMAGED; /* so it was, and has been thrown out */
-			int damaged = work->results[i].status == CAIRN_OK && item->status == CAIRN_DAMAGED &&
-			              !again[pending[i] - from];
-			again[pending[i] - from] |= (uint8_t)damaged;
-			if (work->results[i].status == CAIRN_E_BUSY || damaged)
-				pending[n++] = pending[i];
-			progress |= damaged;
-		}
-		progress |= n != asked;
-	}
-	return 0;
 }
 
 /* ---- get --------------------------------------------------------------------------------------------------------- */
@@ -523,14 +420,14 @@ static void part_deliver(struct cairn_item *item, const struct wire_result *resu
 static void lease_deliver(struct data_work *work, struct cairn_item *item, const struct wire_result *result)
 {
 	int fd;
-	item_take(item, result);
+	data_item(item, result);
 	if (item->status != CAIRN_OK)
 		return;
 	const uint8_t *from = extent_enter(work->remote, result, &fd);
 	if (!from)
 		item->status =
 			err_set(CAIRN_E_IO, "get: the cairnd at %s named memory that is not there", work->remote->place.text);
-	else if (!(item->status = room_check(item, result)))
+	else if (!(item->status = data_room(item, result)))
 		part_deliver(item, result, from);
 	if (from)
 		extent_leave(work->remote, fd);
@@ -583,9 +480,9 @@ static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t ti
 	work->request.type = WIRE_LEASE;
 	if (error)
 		return error;
-	item_take(item, &work->results[0]);
+	data_item(item, &work->results[0]);
 	if (item->status == CAIRN_OK && work->results[0].bytes > bytes)
-		item->status = answer_wrong(work->remote);
+		item->status = data_wrong(work->remote);
 	if (item->status == CAIRN_OK)
 		part_deliver(item, &work->results[0], work->link->stage);
 	return 0;
@@ -595,7 +492,7 @@ static int copy_one(struct data_work *work, struct cairn_item *item, uint32_t ti
 static int get_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
 {
 	struct wire_batch *batch = &work->request.u.batch;
-	uint32_t pending[WIRE_ITEMS_MAX], n = items_with_room(items, from, to, pending);
+	uint32_t pending[WIRE_ITEMS_MAX], n = data_with_room(items, from, to, pending);
 	uint32_t damaged[WIRE_ITEMS_MAX], ndamaged = 0;
 	int error = 0;
 	while (n && !error) {
@@ -637,22 +534,23 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 {
 	int error;
 	long good = 0;
-	struct data_work *work = work_begin(store, space, store->remote->tcp ? WIRE_FETCH : WIRE_LEASE, call, &error);
+	if (store->remote->tcp)
+		return remote_fetch(store, space, items, n, call);
+	struct data_work *work = data_begin(store, space, WIRE_LEASE, call, &error);
 	if (!work) {
-		fail_rest(items, 0, n, error);
+		data_fail(items, 0, n, error);
 		return error;
 	}
 	for (size_t at = 0; at < n && !error;) {
 		size_t to = n - at < WIRE_ITEMS_MAX ? n : at + WIRE_ITEMS_MAX;
-		error = work->remote->tcp ? fetch_batch(work, items, at, to, call->timeout_ms)
-		                          : get_batch(work, items, at, to, call->timeout_ms);
+		error = get_batch(work, items, at, to, call->timeout_ms);
 		if (error)
-			fail_rest(items, at, n, error);
+			data_fail(items, at, n, error);
 		at = to;
 	}
 	for (size_t i = 0; i < n; i++)
 		good += items[i].status == CAIRN_OK;
-	work_end(work);
+	data_end(work);
 	return error && !good ? error : good;
 }
 
@@ -696,18 +594,18 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 	int error;
 	if (store->remote->tcp)
 		return lease_copy(store, space, item, call, ret_info);
-	struct data_work *work = work_begin(store, space, WIRE_LEASE, call, &error);
+	struct data_work *work = data_begin(store, space, WIRE_LEASE, call, &error);
 	if (!work)
 		return item->status = error;
 	work->request.u.batch.nitems = 1;
 	remote_item_name(item, &work->request.u.batch.items[0]);
 	error = batch_send(work, call->timeout_ms);
 	if (error) {
-		fail_rest(item, 0, 1, error);
+		data_fail(item, 0, 1, error);
 	} else {
 		const struct wire_result *result = &work->results[0];
 		int fd = -1;
-		item_take(item, result);
+		data_item(item, result);
 		const uint8_t *at = item->status ? NULL : extent_enter(work->remote, result, &fd);
 		if (!item->status && !at)
 			item->status =
@@ -716,7 +614,7 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 		                                      .tier = result->tier, .fd = fd, .fd_offset = result->offset};
 		*ret_number = result->lease;
 	}
-	work_end(work);
+	data_end(work);
 	return item->status;
 }
 
@@ -757,14 +655,14 @@ static int match_call(struct data_work *work, uint32_t timeout_ms, struct cairn_
 	if (!work->reply.body.failed)
 		return 0;
 	work->broken = 1;
-	return answer_wrong(work->remote);
+	return data_wrong(work->remote);
 }
 
 int remote_match_take(cairn *store, struct cairn_space *space, const struct cairn_chain *chains, size_t nchains,
                       uint64_t parts, uint32_t timeout_ms, struct cairn_match *match)
 {
 	int error;
-	struct data_work *work = work_begin(store, space, WIRE_MATCH, &(struct cairn_call){0}, &error);
+	struct data_work *work = data_begin(store, space, WIRE_MATCH, &(struct cairn_call){0}, &error);
 	if (!work)
 		return error;
 	uint32_t number = work->request.u.batch.space;
@@ -777,7 +675,7 @@ int remote_match_take(cairn *store, struct cairn_space *space, const struct cair
 		ask->chains[i] = (struct wire_chain){chains[i].group, chains[i].nkeys, chains[i].keys};
 	/* Its time is that of the answer, not of the call. */
 	error = match_call(work, timeout_ms, match);
-	work_end(work);
+	data_end(work);
 	return error;
 }
 
@@ -785,13 +683,13 @@ int remote_match_join(cairn *store, struct cairn_space *space, const struct cair
                       struct cairn_match *match)
 {
 	int error;
-	struct data_work *work = work_begin(store, space, WIRE_MATCH_JOIN, &(struct cairn_call){0}, &error);
+	struct data_work *work = data_begin(store, space, WIRE_MATCH_JOIN, &(struct cairn_call){0}, &error);
 	if (!work)
 		return error;
 	uint32_t number = work->request.u.batch.space;
 	work->request.u.join = (struct wire_join){.space = number, .ticket = *ticket};
 	error = match_call(work, 0, match);
-	work_end(work);
+	data_end(work);
 	return error;
 }
 

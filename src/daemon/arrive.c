@@ -159,3 +159,20 @@ int arrival_end(struct arrival *arrival)
 	__atomic_sub_fetch(&arrival->conn->daemon->arriving, arrival->counted, __ATOMIC_RELAXED);
 	return error ? -1 : 0;
 }
+
+/* ---- a save ------------------------------------------------------------------------------------------------------ */
+
+int arrive_tails_check(const struct conn *conn, const struct wire_item *items, uint32_t nitems, uint64_t bulk_bytes)
+{
+	if (bulk_bytes < 8ull * nitems)
+		return err_set(CAIRN_E_INVAL, "a put without its checksums");
+	uint64_t end = bulk_bytes - 8ull * nitems;
+	for (uint32_t i = 0; i < nitems; i++) {
+		const struct wire_item *item = &items[i];
+		if (item->offset > end || item->length > end - item->offset)
+			return err_set(CAIRN_E_INVAL, "item %u lies outside of the payload", i);
+		if (digest_xxh3(conn->stage + item->offset, item->length, 0) != bytes_get64(conn->stage + end + 8ull * i))
+			return err_set(CAIRN_E_IO, "put: item %u changed on its way", i);
+	}
+	return 0;
+}

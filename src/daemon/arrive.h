@@ -29,6 +29,8 @@ int arrive_stage(struct conn *conn, uint64_t bytes);
 /* Begins to receive what comes behind a put's frame. 0, or -1: the connection ends. */
 int arrival_begin(struct conn *conn, struct arrival *arrival, const struct wire_batch *batch,
                   const struct cairn_item *items, uint64_t bulk_bytes);
+/* Whether the tails that a save brought are what was sent: a checksum for each lies behind them. 0, INVAL or IO. */
+int arrive_tails_check(const struct conn *conn, const struct wire_item *items, uint32_t nitems, uint64_t bulk_bytes);
 /* Receives the rest. 0, or -1: the connection ends. */
 int arrival_end(struct arrival *arrival);
 

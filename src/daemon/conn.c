@@ -55,10 +55,10 @@ static int conn_step(struct conn *conn)
 	int patience_ms = conn->client || link_shares(conn->net) ? LINK_FOREVER : DAEMON_HELLO_MS;
 	if (link_receive(conn->net, patience_ms, &head, &conn->in, fds))
 		return 0;
-	struct wire_request *request = mem_alloc(sizeof(*request));
+	struct wire_request *request = &conn->request;
 	/* Payload comes with puts of other servers alone; memory from this one. */
 	int bulk = conn->tcp && (head.type == WIRE_PUT || head.type == WIRE_SAVE) && conn->client;
-	int good = request && !(head.flags & WIRE_REPLY) &&
+	int good = !(head.flags & WIRE_REPLY) &&
 	           !wire_request_decode(head.type, conn->in.bytes, head.body_bytes, request) &&
 	           (head.type == WIRE_HELLO) == !conn->client &&
 	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) && (bulk || !head.bulk_bytes) &&
@@ -73,7 +73,6 @@ static int conn_step(struct conn *conn)
 	}
 	for (uint32_t i = 0; i < head.nfds; i++)
 		close(fds[i]);
-	mem_free(request);
 	return good;
 }
 
@@ -87,6 +86,7 @@ static void conn_free(struct conn *conn)
 	link_buffer_done(&conn->in);
 	link_buffer_done(&conn->out);
 	mem_free(conn->sent);
+	mem_free(conn->batch);
 	mem_free(conn);
 }
 

@@ -72,6 +72,8 @@ struct conn {
 	char peer[DAEMON_PEER_BYTES]; /* the other server's address; "": this one */
 	int tcp; /* another server's: no memory is shared */
 	struct link_buffer in, out;
+	struct wire_request request; /* that is being answered */
+	struct batch_work *batch;    /* serve.c: of the batch that is; NULL: none came yet */
 	struct bytes_writer reply; /* into `out` */
 	int fds[WIRE_FDS_MAX];     /* to go with the reply */
 	uint32_t nfds;

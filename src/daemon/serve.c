@@ -121,6 +121,14 @@ struct batch_work {
 	struct wire_result results[WIRE_ITEMS_MAX];
 };
 
+/* Not zeroed: whoever uses it writes it first. NULL: no memory. */
+static struct batch_work *batch_work(struct conn *conn)
+{
+	if (!conn->batch)
+		conn->batch = mem_alloc(sizeof(*conn->batch));
+	return conn->batch;
+}
+
 /* The items of a batch, over the connection's staging memory. 0 or INVAL. */
 static int batch_items(struct conn *conn, const struct wire_batch *batch, int stage, struct batch_work *work)
 {
@@ -242,22 +250,6 @@ static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_
 	}
 }
 
-/* Whether the tails that came are what was sent: a checksum for each lies behind them. */
-static int payload_check(struct conn *conn, const struct wire_item *items, uint32_t nitems, uint64_t bulk_bytes)
-{
-	if (bulk_bytes < 8ull * nitems)
-		return err_set(CAIRN_E_INVAL, "a put without its checksums");
-	uint64_t end = bulk_bytes - 8ull * nitems;
-	for (uint32_t i = 0; i < nitems; i++) {
-		const struct wire_item *item = &items[i];
-		if (item->offset > end || item->length > end - item->offset)
-			return err_set(CAIRN_E_INVAL, "item %u lies outside of the payload", i);
-		if (digest_xxh3(conn->stage + item->offset, item->length, 0) != bytes_get64(conn->stage + end + 8ull * i))
-			return err_set(CAIRN_E_IO, "put: item %u changed on its way", i);
-	}
-	return 0;
-}
-
 /* A reader found a part damaged: is it so here? A get looks, throws out what is bad in memory, and takes what is good
  * in flash. The tier that has it. */
 static uint32_t part_check(cairn *store, const cairn_space *space, const struct cairn_item *item, uint64_t length,
@@ -283,17 +275,15 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 {
 	const struct wire_batch *batch = &request->u.batch;
 	cairn *store = conn->daemon->store;
-	struct batch_work *work = mem_alloc(sizeof(*work));
+	struct batch_work *work = batch_work(conn);
 	cairn_lease *leases[WIRE_ITEMS_MAX] = {0};
 	cairn_space *space = space_of(conn, batch->space);
 	struct store_call call = call_of(conn, head, batch);
 	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
 	if (!result)
 		result = batch_items(conn, batch, 0, work);
-	if (result) {
-		mem_free(work);
+	if (result)
 		return reply_plain(conn, head, result);
-	}
 	uint64_t bytes = 0;
 	int failed = 0, full = 0;
 	store_begin(store, space, work->items, batch->nitems, &call);
@@ -333,7 +323,6 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 			error = -1;
 		cairn_lease_release(store, leases[i]);
 	}
-	mem_free(work);
 	return error;
 }
 
@@ -341,16 +330,14 @@ static int serve_fetch(struct conn *conn, const struct wire_head *head, const st
 static int serve_arrival(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_batch *batch = &request->u.batch;
-	struct batch_work *work = mem_alloc(sizeof(*work));
+	struct batch_work *work = batch_work(conn);
 	struct cairn_call call = {.size = sizeof(call),
 	                          .timeout_ms = head->timeout_ms,
 	                          .durability = batch->durability,
 	                          .background = batch->background};
 	struct arrival arrival;
-	if (!work || arrival_begin(conn, &arrival, batch, work->items, head->bulk_bytes)) {
-		mem_free(work);
+	if (!work || arrival_begin(conn, &arrival, batch, work->items, head->bulk_bytes))
 		return -1; /* what is behind the frame can not be told from the next one */
-	}
 	cairn_space *space = space_of(conn, batch->space);
 	int64_t result = space ? batch_items(conn, batch, 1, work) : CAIRN_E_INVAL;
 	int none = result != 0;
@@ -370,14 +357,13 @@ static int serve_arrival(struct conn *conn, const struct wire_head *head, const 
 			wire_add_result(&conn->reply, &work->results[i]);
 		error = error ? error : conn_reply(conn, head, result, 0);
 	}
-	mem_free(work);
 	return error;
 }
 
 static int serve_batch(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	const struct wire_batch *batch = &request->u.batch;
-	struct batch_work *work = mem_alloc(sizeof(*work));
+	struct batch_work *work = batch_work(conn);
 	uint8_t extents_room[WIRE_FDS_MAX * 16];
 	struct bytes_writer extents = bytes_writer_of(extents_room, sizeof(extents_room));
 	cairn_space *space = space_of(conn, batch->space);
@@ -391,10 +377,8 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 		result = err_set(CAIRN_E_INVAL, "no memory is shared with another server");
 	if (!result)
 		result = batch_items(conn, batch, request->type != WIRE_LEASE, work);
-	if (result) {
-		mem_free(work);
+	if (result)
 		return reply_plain(conn, head, result);
-	}
 	cairn *store = conn->daemon->store;
 	if (request->type == WIRE_PUT)
 		result = cairn_put(store, space, work->items, batch->nitems, &call);
@@ -420,7 +404,6 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 			wire_add_result(&conn->reply, &work->results[i]);
 		error = conn_reply(conn, head, result, 0);
 	}
-	mem_free(work);
 	return error;
 }
 
@@ -536,7 +519,7 @@ static int save_do(struct conn *conn, const struct wire_head *head, const struct
 		                               .part = tail->part,
 		                               .flags = tail->flags};
 	}
-	int changed = conn->tcp && ask->ntails ? payload_check(conn, tails, ask->ntails, head->bulk_bytes) : 0;
+	int changed = conn->tcp && ask->ntails ? arrive_tails_check(conn, tails, ask->ntails, head->bulk_bytes) : 0;
 	if (changed)
 		return changed;
 	struct cairn_save save = {.size = sizeof(save),

@@ -594,7 +594,9 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 int wire_request_decode(uint32_t type, const void *body, size_t length, struct wire_request *ret_request)
 {
 	struct bytes_reader r = bytes_reader_of(body, length);
-	memset(ret_request, 0, sizeof(*ret_request));
+	/* A batch's items are written as they are taken: the room for them is larger than most requests. */
+	if (type != WIRE_PUT && type != WIRE_GET && type != WIRE_LEASE && type != WIRE_FETCH && type != WIRE_RELEASE)
+		memset(ret_request, 0, sizeof(*ret_request));
 	ret_request->type = type;
 	request_take(&r, ret_request);
 	return r.failed || r.at != r.end ? -1 : 0;

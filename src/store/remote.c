@@ -125,6 +125,7 @@ static void link_free(struct remote_link *link)
 		link_close(link->net);
 	if (link->stage)
 		munmap(link->stage, link->stage_bytes);
+	mem_free(link->work);
 	link_buffer_done(&link->send);
 	link_buffer_done(&link->body);
 	mem_free(link);

@@ -81,6 +81,7 @@ struct remote_link {
 	uint64_t next_id;
 	int bounded;    /* net's time is that of the call that has it; else of each request */
 	struct link_buffer send, body;
+	struct data_work *work; /* of remote_data.c, between calls too; NULL: none yet */
 	uint8_t *stage; /* shared with the daemon; NULL: none yet */
 	uint64_t stage_bytes;
 };

@@ -23,36 +23,39 @@ uint32_t data_time_left(const struct data_work *work, uint32_t timeout_ms)
 	return !timeout_ms ? 0 : gone < timeout_ms ? timeout_ms - (uint32_t)gone : 1;
 }
 
-struct data_work *data_begin(cairn *store, struct cairn_space *space, uint32_t type,
-                                    const struct cairn_call *call, int *ret_error)
+struct data_work *data_begin(cairn *store, struct cairn_space *space, uint32_t type, const struct cairn_call *call,
+                             int *ret_error)
 {
-	struct data_work *work = mem_alloc(sizeof(*work));
-	if (!work) {
-		*ret_error = err_set(CAIRN_E_NOMEM, "no memory for a request");
-		return NULL;
-	}
-	work->remote = store->remote;
-	work->begun_ms = link_now_ms();
+	struct remote *remote = store->remote;
+	int64_t begun_ms = link_now_ms();
 	int bulk = type == WIRE_FETCH || type == WIRE_PUT;
-	work->link = bulk ? remote_link_take_bulk(store->remote, call->timeout_ms, ret_error)
-	                  : remote_link_take(store->remote, call->timeout_ms, ret_error);
-	if (work->link) {
+	struct remote_link *link = bulk ? remote_link_take_bulk(remote, call->timeout_ms, ret_error)
+	                                : remote_link_take(remote, call->timeout_ms, ret_error);
+	if (!link)
+		return NULL;
+	struct data_work *work = link->work ? link->work : mem_alloc(sizeof(*work)); /* not zeroed anew for each call */
+	if (work) {
+		link->work = work;
+		work->remote = remote;
+		work->link = link;
+		work->begun_ms = begun_ms;
+		work->broken = 0;
 		work->request.type = type;
 		work->request.u.batch.durability = call->durability;
 		work->request.u.batch.background = call->background;
-		*ret_error = remote_space_number(work->remote, work->link, space, &work->request.u.batch.space);
+		*ret_error = remote_space_number(remote, link, space, &work->request.u.batch.space);
 		if (!*ret_error)
 			return work;
-		remote_link_drop(work->remote, work->link, *ret_error == CAIRN_E_IO);
+	} else {
+		*ret_error = err_set(CAIRN_E_NOMEM, "no memory for a request");
 	}
-	mem_free(work);
+	remote_link_drop(remote, link, *ret_error == CAIRN_E_IO);
 	return NULL;
 }
 
 void data_end(struct data_work *work)
 {
-	remote_link_drop(work->remote, work->link, work->broken);
-	mem_free(work);
+	remote_link_drop(work->remote, work->link, work->broken); /* it is the link's */
 }
 
 /* ---- extents ----------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gets from another server. A batch is asked for in steps of some MiB, of which a few are under way at a time: what is
- * in flight is bounded by what was asked for, not by the sockets' buffers, so it is still in the cache when it is taken. A
- * large batch goes over several connections where that has been seen to be faster.
+ * in flight is bounded by what was asked for, not by the sockets' buffers, so that it is still in the cache when it is
+ * taken. A large batch goes over several connections where that has been seen to be faster.
  *
  * Threads: the caller's, and for a large batch one more for each further connection, which ends with the call. Memory:
  * the connections'.

@@ -63,16 +63,42 @@ static json_t *stat_device_json(const struct cairn_device_stat *device)
 	return object;
 }
 
+static const char *stat_peer_state(uint32_t state)
+{
+	static const char *const names[] = {"well", "stepped over", "tried again"};
+
+	return state < sizeof names / sizeof names[0] ? names[state] : "?";
+}
+
+static json_t *stat_peer_json(const struct cairn_peer_stat *peer)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(object, "place", say_json(peer->place));
+	json_object_set_new(object, "state", json_string(stat_peer_state(peer->state)));
+	say_json_number(object, "answers", peer->answers);
+	say_json_number(object, "late", peer->late);
+	say_json_number(object, "failures", peer->failures);
+	say_json_number(object, "hits", peer->hits);
+	say_json_number(object, "hit_bytes", peer->hit_bytes);
+	say_json_number(object, "damaged_parts", peer->damaged_parts);
+	json_object_set_new(object, "answer_s", json_real(peer->answer_s));
+	json_object_set_new(object, "read_gb_s", json_real(peer->read_gb_s));
+	return object;
+}
+
 static int stat_json(const struct cairn_stat *stat)
 {
 	json_t *report = json_object(), *tiers = json_array(), *devices = json_array(), *catalog = json_object();
-	json_t *reopen = json_object();
+	json_t *reopen = json_object(), *peers = json_array();
 
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
 		if (stat->tier[i].capacity_bytes || stat->tier[i].parts)
 			json_array_append_new(tiers, stat_tier_json(i, &stat->tier[i]));
 	for (uint32_t i = 0; i < stat->ndevices; i++)
 		json_array_append_new(devices, stat_device_json(&stat->device[i]));
+	for (uint32_t i = 0; i < stat->npeers; i++)
+		json_array_append_new(peers, stat_peer_json(&stat->peer[i]));
 	say_json_number(catalog, "bytes", stat->catalog_bytes);
 	say_json_number(catalog, "entries", stat->catalog_entries);
 	say_json_number(catalog, "capacity", stat->catalog_capacity);
@@ -81,6 +107,7 @@ static int stat_json(const struct cairn_stat *stat)
 	say_json_number(reopen, "payload_bytes", stat->reopen_payload_bytes);
 	json_object_set_new(report, "tiers", tiers);
 	json_object_set_new(report, "devices", devices);
+	json_object_set_new(report, "peers", peers);
 	json_object_set_new(report, "catalog", catalog);
 	json_object_set_new(report, "reopen", reopen);
 	say_json_number(report, "sessions", stat->sessions);
@@ -133,6 +160,18 @@ static void stat_print_device(uint32_t number, const struct cairn_device_stat *d
 		       device->write_gb_s, say_span(device->read_s));
 }
 
+static void stat_print_peer(const struct cairn_peer_stat *peer)
+{
+	printf("peer     %s, %s\n", say_name(peer->place), stat_peer_state(peer->state));
+	printf("         gave      %s, %s\n", say_many(peer->hits, "part", "parts"), say_size(peer->hit_bytes));
+	printf("         answered  %s, ", say_many(peer->answers, "time", "times"));
+	printf("late %" PRIu64 ", failed %" PRIu64 "\n", peer->late, peer->failures);
+	if (peer->damaged_parts)
+		printf("         damaged   %s\n", say_many(peer->damaged_parts, "part", "parts"));
+	if (peer->answer_s > 0)
+		printf("         measured  read %.2f GB/s, answer %s\n", peer->read_gb_s, say_span(peer->answer_s));
+}
+
 static int stat_text(const struct cairn_stat *stat)
 {
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
@@ -140,6 +179,8 @@ static int stat_text(const struct cairn_stat *stat)
 			stat_print_tier(i, &stat->tier[i]);
 	for (uint32_t i = 0; i < stat->ndevices; i++)
 		stat_print_device(i, &stat->device[i]);
+	for (uint32_t i = 0; i < stat->npeers; i++)
+		stat_print_peer(&stat->peer[i]);
 	printf("catalog  %s of %" PRIu64 " in %s\n", say_many(stat->catalog_entries, "entry", "entries"),
 	       stat->catalog_capacity, say_size(stat->catalog_bytes));
 	printf("sessions %" PRIu64 "\n", stat->sessions);

@@ -562,7 +562,9 @@ static int serve_resume(struct conn *conn, const struct wire_head *head, const s
 	size_t length = 0;
 	wire_name_view(&request->u.name, &name);
 	may_name(conn, &name);
-	int result = cairn_session_resume(conn->daemon->store, &name, &session);
+	int result = session_name_check(&name);
+	if (!result)
+		result = session_resume(conn->daemon->store, &name, (head->flags & WIRE_HERE) != 0, &session);
 	if (!result)
 		result = session_to_manifest(session, &bytes, &length);
 	if (!result && length > WIRE_BODY_MAX - 2 * WIRE_TEXT_MAX)

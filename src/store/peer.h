@@ -35,7 +35,7 @@ enum {
 #define PEER_REMEMBER_NS 60000000000ull
 #define PEER_FIRST_BYTES_S 0.5e9       /* before a peer was measured */
 /* A part may take four times what was expected of it, and this on top, before another peer is tried. */
-#define PEER_PATIENCE_NS 250000000ull
+#define PEER_PATIENCE_NS 1000000000ull
 #define PEER_PATIENCE_MAX_NS 30000000000ull
 
 struct peers;
@@ -75,6 +75,9 @@ void peer_ask_drop(struct peer_ask *ask); /* NULL is allowed */
 /* Asks for those items that are not here and of which nothing is known. */
 void peer_ask_items(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n,
                     const struct store_call *call);
+/* A session that is not here, from the peer that saved it last; its space is described here then. Without the lock.
+ * 0, or NOENT with a text. */
+int peer_resume(cairn *store, const struct cairn_session_name *name, cairn_session **ret_session);
 /* Budget of an ask that should save the computing of these tokens behind `have`. */
 uint64_t peer_budget_ns(const cairn *store, const struct cairn_space *space, uint64_t have, uint64_t tokens);
 
@@ -131,6 +134,7 @@ struct peer_answer {
 	struct list link; /* waiting at its peer */
 	struct peer_ask *ask;
 	struct wire_found *found; /* while it is taken in */
+	cairn_session *session;   /* to who asked */
 	uint32_t nfound, turn;
 	uint8_t done;
 };
@@ -142,6 +146,7 @@ struct peer_ask {
 	uint32_t nkeys;
 	cairn_key *keys;
 	uint8_t (*parents)[16];
+	struct wire_name *session; /* what is asked for is a session; else NULL */
 	struct peer_answer answers[PEER_MAX];
 };
 

@@ -12,6 +12,8 @@
 #include "store/peer.h"
 #include "store/remote.h"
 
+#define RESUME_WAITS 10u /* a session is worth waiting for: a user comes back */
+
 /* ---- what is remembered ------------------------------------------------------------------------------------------ */
 
 static struct peer_cell *cell_set(const struct peers *peers, const uint8_t prefix[16], uint32_t part)
@@ -136,6 +138,9 @@ void peer_ask_drop(struct peer_ask *ask)
 {
 	if (!ask || --ask->refs)
 		return;
+	for (int i = 0; i < PEER_MAX; i++)
+		cairn_session_free(ask->answers[i].session);
+	mem_free(ask->session);
 	mem_free(ask->keys);
 	mem_free(ask->parents);
 	mem_free(ask);
@@ -157,6 +162,36 @@ static int presence_ask(cairn *client, const struct peer_ask *ask, struct answer
 	return result < 0 ? (int)result : take->error;
 }
 
+/* The same for a session: NOENT is an answer too, where somebody was there to say it. */
+static int session_ask(cairn *store, cairn *client, const struct peer_ask *ask, cairn_session **ret_session)
+{
+	struct cairn_session_name name;
+	struct cairn_space *there, *here;
+	int error;
+	struct remote_link *link = remote_link_take(client->remote, (uint32_t)(PEER_DEAD_NS / 1000000), &error);
+	if (!link)
+		return error;
+	remote_link_drop(client->remote, link, 0);
+	wire_name_view(ask->session, &name);
+	error = remote_resume(client, &name, ret_session);
+	if (error)
+		return error == CAIRN_E_NOENT || error == CAIRN_DAMAGED ? 0 : error;
+	struct cairn_session_info info;
+	cairn_session_get_info(*ret_session, &info);
+	error = remote_session_space(client, &info.space_id, &there);
+	if (!error) {
+		struct cairn_space_desc desc = there->space.desc;
+		desc.size = sizeof(desc);
+		desc.cost_a_s = desc.cost_b_s = 0;
+		error = cairn_describe(store, &desc, &here);
+	}
+	if (error) {
+		cairn_session_free(*ret_session);
+		*ret_session = NULL;
+	}
+	return error == CAIRN_E_IO ? error : 0;
+}
+
 void peer_ask_run(struct peer_worker *worker, struct peer_answer *answer)
 {
 	struct peer *peer = worker->peer;
@@ -168,7 +203,9 @@ void peer_ask_run(struct peer_worker *worker, struct peer_answer *answer)
 		peer->asked_ns = begun;
 	peer_busy(worker, begun + PEER_DEAD_NS);
 	pthread_mutex_unlock(&store->lock);
-	int error = presence_ask(worker->client, ask, &take);
+	cairn_session *session = NULL;
+	int error = ask->session ? session_ask(store, worker->client, ask, &session)
+	                         : presence_ask(worker->client, ask, &take);
 	pthread_mutex_lock(&store->lock);
 	uint64_t now = clock_mono_ns(store->clock);
 	double seconds = (double)(now - begun) / 1e9;
@@ -182,8 +219,10 @@ void peer_ask_run(struct peer_worker *worker, struct peer_answer *answer)
 	} else {
 		peer->answers++;
 		peer->late += now - begun > store->peers->wait_ns;
-		peer->wait_s = take.present.wait_s;
-		peer->flash_bytes_s = take.present.flash_bytes_s;
+		if (!ask->session) {
+			peer->wait_s = take.present.wait_s;
+			peer->flash_bytes_s = take.present.flash_bytes_s;
+		}
 		breaker_good(&peer->breaker, answer->turn);
 		answer->found = take.found;
 		answer->nfound = take.found ? take.present.nfound : 0;
@@ -191,6 +230,7 @@ void peer_ask_run(struct peer_worker *worker, struct peer_answer *answer)
 		answer->found = NULL;
 	}
 	mem_free(take.found);
+	answer->session = session;
 	if (!answer->done)
 		ask->waiting--;
 	answer->done = 1;
@@ -253,6 +293,27 @@ static struct peer_ask *ask_new(const struct cairn_space *space, const cairn_key
 	return ask;
 }
 
+/* Sends it, and waits. */
+static void ask_all(struct peers *peers, struct peer_ask *ask, uint64_t budget_ns)
+{
+	ask_send(peers, ask, budget_ns);
+	uint64_t until = clock_mono_ns(peers->store->clock) + budget_ns;
+	while (ask->waiting && !store_wait(peers->store, until))
+		continue;
+	for (uint32_t p = 0; p < peers->n; p++)
+		ask->answers[p].done = 1; /* who answers from now on is late */
+	ask->waiting = 0;
+}
+
+static int text_copy(char to[WIRE_TEXT_MAX], const char *text)
+{
+	size_t length = text ? strlen(text) : 0;
+	if (length >= WIRE_TEXT_MAX)
+		return -1;
+	memcpy(to, text ? text : "", length + 1);
+	return 0;
+}
+
 struct peer_ask *peer_ask(cairn *store, const struct cairn_space *space, const cairn_key *const *keys,
                           const cairn_key *const *parents, size_t nkeys, uint64_t parts, int tails, uint64_t budget_ns)
 {
@@ -264,14 +325,44 @@ struct peer_ask *peer_ask(cairn *store, const struct cairn_space *space, const c
 		return NULL; /* without them, then */
 	ask->parts = parts;
 	ask->tails = tails;
-	ask_send(peers, ask, budget_ns);
-	uint64_t until = clock_mono_ns(store->clock) + budget_ns;
-	while (ask->waiting && !store_wait(store, until))
-		continue;
-	for (uint32_t p = 0; p < peers->n; p++)
-		ask->answers[p].done = 1; /* who answers from now on is late */
-	ask->waiting = 0;
+	ask_all(peers, ask, budget_ns);
 	return ask;
+}
+
+int peer_resume(cairn *store, const struct cairn_session_name *name, cairn_session **ret_session)
+{
+	struct peer_ask *ask = mem_alloc(sizeof(*ask));
+	struct wire_name *words = mem_alloc(sizeof(*words));
+	cairn_session **best = NULL;
+	struct cairn_session_info info, most;
+	int bad = !ask || !words || text_copy(words->tenant, name->tenant) || text_copy(words->owner, name->owner) ||
+	          text_copy(words->name, name->name);
+	if (bad) {
+		mem_free(ask);
+		mem_free(words);
+		return err_set(CAIRN_E_NOENT, "there is no session of that name");
+	}
+	ask->refs = 1;
+	ask->session = words;
+	pthread_mutex_lock(&store->lock);
+	ask_all(store->peers, ask, RESUME_WAITS * store->peers->wait_ns);
+	for (uint32_t p = 0; p < store->peers->n; p++) {
+		if (!ask->answers[p].session)
+			continue;
+		cairn_session_get_info(ask->answers[p].session, &info);
+		if (best && (info.saved_at_s < most.saved_at_s ||
+		             (info.saved_at_s == most.saved_at_s && info.epoch <= most.epoch)))
+			continue;
+		best = &ask->answers[p].session;
+		most = info;
+	}
+	if (best) {
+		*ret_session = *best;
+		*best = NULL;
+	}
+	peer_ask_drop(ask);
+	pthread_mutex_unlock(&store->lock);
+	return best ? 0 : err_set(CAIRN_E_NOENT, "there is no session of that name, here or with a peer that answered");
 }
 
 void peer_ask_best(cairn *store, const struct peer_ask *ask, uint32_t nparts, struct peer_part *parts)

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/peer.h"
 #include "store/remote.h"
 #include "store/session.h"
 
@@ -534,8 +535,11 @@ CAIRN_API int cairn_session_resume(cairn *store, const struct cairn_session_name
 	int error = session_name_check(name);
 	if (error)
 		return error;
-	if (store->remote)
-		return remote_resume(store, name, ret_session);
+	return store->remote ? remote_resume(store, name, ret_session) : session_resume(store, name, 0, ret_session);
+}
+
+int session_resume(cairn *store, const struct cairn_session_name *name, int here, cairn_session **ret_session)
+{
 	uint8_t tenant[32], id[32];
 	session_name_id(name, tenant, id);
 	cairn_session *session = NULL;
@@ -547,6 +551,8 @@ CAIRN_API int cairn_session_resume(cairn *store, const struct cairn_session_name
 			store_prefetch(store, space, session->chains[i].keys, session->chains[i].nkeys);
 	}
 	pthread_mutex_unlock(&store->lock);
+	if (result == CAIRN_E_NOENT && store->peers && !here)
+		return peer_resume(store, name, ret_session);
 	if (!result)
 		*ret_session = session;
 	return result;

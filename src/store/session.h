@@ -22,6 +22,8 @@ struct saved {
 int session_of_manifest(const uint8_t *bytes, size_t length, cairn_session **ret_session);
 int session_to_manifest(const cairn_session *session, uint8_t **ret_bytes, size_t *ret_length);
 void session_set_kept(cairn_session *session, uint32_t pinned, uint64_t expires_at_s);
+/* cairn_session_resume in a store of our own; here: peers are not asked. */
+int session_resume(cairn *store, const struct cairn_session_name *name, int here, cairn_session **ret_session);
 /* The session of that id in the table; NULL: none. */
 struct saved *session_find(cairn *store, const uint8_t id[32]);
 /* 0 or INVAL; then the digest of its tenant and the session's id. */

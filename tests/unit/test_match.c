@@ -367,6 +367,113 @@ static void test_match__finds_nothing_worth_when_loading_is_slower(void **state)
 	world_done(&world);
 }
 
+/* ---- what is worth loading --------------------------------------------------------------------------------------- */
+
+enum { WORTH_BLOCK = 64 << 10 };
+
+/* A store on a disk where each read takes up to `delay_ms`, with a chain of 60 blocks of 1 ms of computing each: none
+ * of them in memory. Whatever was read before tells the store how slow that is. */
+static cairn *worth_open(struct world *world, uint64_t delay_ms, cairn_space **ret_space)
+{
+	world_init(world, 11, 64 * MIB, 16 * MIB);
+	cairn *store = world_open(world);
+	struct cairn_space_desc desc = lib_desc(NULL, "m");
+	desc.cost_a_s = 1e-3 / 16;
+	assert_int_equal(cairn_describe(store, &desc, ret_space), 0);
+	assert_int_equal(put_chain(store, *ret_space, 1, 0, 60, WORTH_BLOCK, CAIRN_DURABLE_FLASH), 60);
+	assert_int_equal(put_chain(store, *ret_space, 2, 0, 60, WORTH_BLOCK, CAIRN_DURABLE_FLASH), 60);
+	store = world_reopen(world, store);
+	assert_int_equal(cairn_describe(store, &desc, ret_space), 0);
+	struct sim_faults faults = {.delay_ns_max = delay_ms * 1000000};
+	sim_set_faults(world->sim, NULL, &faults);
+	for (uint32_t i = 0; i < 20 && delay_ms; i++) {
+		cairn_key key = key_at(2, i);
+		assert_int_equal(get_status(store, *ret_space, &key, WORTH_BLOCK), CAIRN_OK);
+	}
+	return store;
+}
+
+static struct cairn_match_info worth_info(cairn *store, const cairn_space *space, uint64_t chain, uint32_t n)
+{
+	struct cairn_match_info info;
+	cairn_match *match = match_of(store, space, chain, n, 0);
+	cairn_match_get_info(match, &info);
+	cairn_match_release(store, match);
+	return info;
+}
+
+static void test_match__finds_less_worth_the_slower_flash_was_seen_to_be(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	double load_s = 0;
+	static const uint64_t delays_ms[] = {0, 1, 20, 2000};
+	for (int i = 0; i < 4; i++) {
+		cairn *store = worth_open(&world, delays_ms[i], &space);
+		struct cairn_match_info info = worth_info(store, space, 1, 60);
+		assert_int_equal(info.tokens, 60 * 16);
+		assert_int_equal(info.tier_bytes[CAIRN_TIER_FLASH], 60ull * WORTH_BLOCK);
+		/* 60 ms of computing: reads of 2 s are worth nothing, however many go side by side. */
+		assert_int_equal(info.worth_tokens, i < 3 ? 60 * 16 : 0);
+		if (i < 3) {
+			assert_true(info.load_s > load_s && info.load_s < info.recompute_s);
+			assert_true(info.tier_s[CAIRN_TIER_FLASH] > 0 && info.tier_s[CAIRN_TIER_PEER] == 0);
+			load_s = info.load_s;
+		} else {
+			assert_true(info.load_s == 0 && info.recompute_s == 0);
+		}
+		assert_int_equal(cairn_close(store), 0);
+		world_done(&world);
+	}
+}
+
+static void test_match__is_worth_a_shorter_prefix_when_its_end_is_slow(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	cairn *store = worth_open(&world, 2000, &space);
+	for (uint32_t i = 0; i < 25; i++) { /* the head comes to memory */
+		cairn_key key = key_at(1, i);
+		assert_int_equal(get_status(store, space, &key, WORTH_BLOCK), CAIRN_OK);
+	}
+	struct cairn_match_info info = worth_info(store, space, 1, 60);
+	assert_int_equal(info.tokens, 60 * 16);
+	assert_int_equal(info.worth_tokens, 25 * 16);
+	assert_true(info.tier_s[CAIRN_TIER_FLASH] == 0 && info.tier_s[CAIRN_TIER_MEMORY] > 0);
+	assert_true(info.load_s < info.recompute_s && info.recompute_s > 0.0249 && info.recompute_s < 0.0251);
+	/* What computing costs more is worth the wait after all. */
+	struct cairn_space_desc desc = lib_desc(NULL, "m");
+	desc.cost_a_s = 1;
+	assert_int_equal(cairn_describe(store, &desc, &space), 0);
+	assert_int_equal(worth_info(store, space, 1, 60).worth_tokens, 60 * 16);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+static void test_match__takes_longer_when_reads_are_under_way(void **state)
+{
+	(void)state;
+	struct world world;
+	cairn_space *space;
+	cairn *store = worth_open(&world, 1, &space);
+	double idle_s = worth_info(store, space, 1, 40).load_s;
+	assert_true(idle_s > 0);
+	cairn_key keys[40];
+	for (uint32_t i = 0; i < 40; i++)
+		keys[i] = key_at(2, 20 + i);
+	struct cairn_chain chain = {0, keys, 40};
+	assert_int_equal(cairn_hint(store, space, &chain, CAIRN_HINT_RESUME), 0); /* begins to read, and waits for none */
+	double busy_s = worth_info(store, space, 1, 40).load_s;
+	assert_true(busy_s > 1.2 * idle_s);
+	world_run(&world, store, 1000); /* they are here */
+	double after_s = worth_info(store, space, 1, 40).load_s;
+	assert_true(after_s < busy_s);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 /* ---- hints ------------------------------------------------------------------------------------------------------- */
 
 static void test_match__evicts_closed_chain_first_when_hinted(void **state)
@@ -431,6 +538,9 @@ int main(void)
 		cmocka_unit_test(test_match__is_busy_when_block_is_held_too_often),
 		cmocka_unit_test(test_match__is_the_same_when_asked_again),
 		cmocka_unit_test(test_match__finds_nothing_worth_when_loading_is_slower),
+		cmocka_unit_test(test_match__finds_less_worth_the_slower_flash_was_seen_to_be),
+		cmocka_unit_test(test_match__is_worth_a_shorter_prefix_when_its_end_is_slow),
+		cmocka_unit_test(test_match__takes_longer_when_reads_are_under_way),
 		cmocka_unit_test(test_match__evicts_closed_chain_first_when_hinted),
 		cmocka_unit_test(test_match__brings_chain_to_memory_when_it_resumes),
 	};

@@ -142,7 +142,8 @@ struct cairn_options {
 	uint64_t flash_write_bytes_day;
 	const struct cairn_tenant_limits *tenants; /* NULL: no limits; cairn_limits changes them */
 	uint32_t ntenants;            /* at most 64 */
-	/* Other cairnds whose memory and flash are asked for what is not here: places as cairn_open takes them, at most 16.
+	/* Other cairnds whose memory and flash are asked for what is not here: places as cairn_open takes them, each
+	 * perhaps with a space and the file of its token (an admin's) behind it; at most 16.
 	 * An accelerator only: one that is slow or gone is stepped over. A peer is trusted (docs/SERVE.md). */
 	const char *const *peers;
 	uint32_t npeers;

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "daemon/admin.h"
 #include "net/link.h"
+#include "store/peer.h"
 #include "policy/alarm.h"
 
 enum conf_type {
@@ -157,7 +158,9 @@ static struct places places_of(struct conf *conf, const struct conf_key *key)
 static int place_add(struct conf *conf, struct places to, const char *text)
 {
 	struct link_place place;
-	if (*to.n == to.max || link_place_take(text, &place))
+	const char *token;
+	if (*to.n == to.max || (to.place == conf->peers ? peer_place_take(text, &place, &token)
+	                                                : link_place_take(text, &place)))
 		return -1;
 	const char *kept = text_keep(conf, text);
 	if (kept)

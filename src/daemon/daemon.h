@@ -123,6 +123,8 @@ void may_event(const struct conn *conn, struct cairn_event *event);
 /* serve.c: answers one request. 0: *ret_result and the body after the text are the reply (`reply` holds the text's
  * place); -1: the connection ends. */
 int serve(struct conn *conn, const struct wire_head *head, struct wire_request *request, const int *fds);
+/* serve_peer.c */
+int serve_presence(struct conn *conn, const struct wire_head *head, const struct wire_request *request);
 /* Sends what `reply` holds. more: another frame follows. 0 or -1. */
 int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more);
 int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t result, int more, uint64_t bulk_bytes);

@@ -14,7 +14,6 @@
 #include "daemon/arrive.h"
 #include "daemon/daemon.h"
 #include "fmt/key.h"
-#include "store/peer.h"
 #include "store/session.h"
 #include "store/store.h"
 
@@ -712,26 +711,6 @@ static int serve_list(struct conn *conn, const struct wire_head *head, const str
 }
 
 /* ---- single answers ---------------------------------------------------------------------------------------------- */
-
-/* For a peer: from here alone. */
-static int serve_presence(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
-{
-	const struct wire_presence *ask = &request->u.presence;
-	struct wire_found *found = NULL;
-	double wait_s = 0, flash_bytes_s = 0;
-	long n = store_presence(conn->daemon->store, ask, &found, &wait_s, &flash_bytes_s);
-	if (n < 0)
-		return reply_plain(conn, head, n);
-	int error = conn_begin(conn, NULL, 32 + (size_t)n * WIRE_FOUND_BYTES);
-	if (!error) {
-		wire_add_present(&conn->reply, wait_s, flash_bytes_s, (uint32_t)n);
-		for (long i = 0; i < n; i++)
-			wire_add_found(&conn->reply, &found[i]);
-		error = conn_reply(conn, head, n, 0);
-	}
-	mem_free(found);
-	return error;
-}
 
 static int serve_explain(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {

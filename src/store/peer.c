@@ -107,7 +107,7 @@ static void *worker_main(void *arg)
 	struct peer_worker *worker = arg;
 	struct peer *peer = worker->peer;
 	cairn *store = peer->store;
-	struct cairn_options options = {.size = sizeof(options)};
+	struct cairn_options options = {.size = sizeof(options), .token_file = peer->token_file};
 	cairn *client = NULL;
 	pthread_mutex_lock(&store->lock);
 	while (!store->peers->stopping) {
@@ -163,12 +163,30 @@ int peer_wake(struct peer *peer, int for_asks)
 	return fit;
 }
 
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+int peer_place_take(const char *text, struct link_place *ret_place, const char **ret_token)
+{
+	char place[LINK_PATH_MAX];
+	const char *space = strncmp(text, "unix:", 5) ? strchr(text, ' ') : NULL;
+	size_t length = space ? (size_t)(space - text) : strlen(text);
+	if (length >= sizeof(place))
+		return err_set(CAIRN_E_INVAL, "a place has at most %zu bytes", sizeof(place) - 1);
+	memcpy(place, text, length);
+	place[length] = 0;
+	while (space && *space == ' ')
+		space++;
+	*ret_token = space && *space ? space : NULL;
+	return link_place_take(place, ret_place);
+}
+
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void peers_free(struct peers *peers)
 {
 	for (uint32_t p = 0; p < peers->n; p++) {
 		mem_free(peers->peer[p].place);
+		mem_free(peers->peer[p].text);
 		pthread_cond_destroy(&peers->peer[p].work);
 	}
 	pthread_cond_destroy(&peers->watched);
@@ -188,7 +206,7 @@ static int peers_fill(struct peers *peers, const struct cairn_options *options)
 	int error = 0;
 	for (uint32_t p = 0; p < options->npeers && !error; p++) {
 		struct peer *peer = &peers->peer[p];
-		peer->place = options->peers[p] ? mem_copy_string(options->peers[p]) : NULL;
+		peer->text = options->peers[p] ? mem_copy_string(options->peers[p]) : NULL;
 		peer->store = store;
 		peer->number = p;
 		breaker_init(&peer->breaker, &peer_rule);
@@ -198,11 +216,14 @@ static int peers_fill(struct peers *peers, const struct cairn_options *options)
 		for (uint32_t w = 0; w < PEER_WORKERS; w++)
 			peer->workers[w] = (struct peer_worker){.peer = peer, .number = w};
 		peers->n++;
-		if (options->peers[p] && !peer->place)
+		if (!options->peers[p])
+			error = err_set(CAIRN_E_INVAL, "a peer without a place");
+		else if (!peer->text)
 			error = err_set(CAIRN_E_NOMEM, "no memory for peers");
 		else
-			error =
-				peer->place ? link_place_take(peer->place, &place) : err_set(CAIRN_E_INVAL, "a peer without a place");
+			error = peer_place_take(peer->text, &place, &peer->token_file);
+		if (!error && !(peer->place = mem_copy_string(place.text)))
+			error = err_set(CAIRN_E_NOMEM, "no memory for peers");
 	}
 	pthread_condattr_destroy(&attributes);
 	peers->cells = mem_table(PEER_CELLS, sizeof(*peers->cells));

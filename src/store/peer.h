@@ -15,6 +15,7 @@
 #define CAIRN_STORE_PEER_H
 
 #include "fmt/wire.h"
+#include "net/link.h"
 #include "policy/breaker.h"
 #include "policy/rate.h"
 #include "store/store.h"
@@ -47,6 +48,8 @@ struct peer_name {
 	uint32_t part;
 };
 
+/* "PLACE", or but for unix: "PLACE TOKEN_FILE". 0 or INVAL. ret_token: in the text; NULL: none is given. */
+int peer_place_take(const char *text, struct link_place *ret_place, const char **ret_token);
 int peers_open(cairn *store, const struct cairn_options *options);
 /* Ends the workers; waits for them, which is short: their connections are cut. Before memory goes. */
 void peers_stop(cairn *store);
@@ -162,6 +165,8 @@ struct peer {
 	cairn *store;
 	uint32_t number;
 	char *place;
+	const char *token_file; /* NULL: as any client's */
+	char *text;             /* as it was given */
 	struct breaker breaker;
 	struct rate rate;       /* parts from there */
 	double ask_s;           /* smoothed time to an answer */

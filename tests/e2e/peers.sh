@@ -39,9 +39,13 @@ within()
 
 port=$((20000 + RANDOM % 20000))
 at_a=tcp+plain://127.0.0.1:$port
-serve A --listen $at_a
+tls_a=tcp://127.0.0.1:$((port + 1))
+mkdir A
+"$CAIRN" token new A --admin >token
+chmod 600 token
+serve A --listen $at_a --listen $tls_a
 serve B --peer $at_a --peer unix:$T/C/cairn.sock # that is not there yet
-serve C --peer $at_a --peer unix:$T/B/cairn.sock
+serve C --peer "$tls_a $T/token" --peer unix:$T/B/cairn.sock
 
 # From A's memory.
 run 0 "$CAIRN" put A talk a
@@ -56,7 +60,7 @@ says 'no session'
 # From A's flash, after A was restarted: C has never heard of it.
 kill -TERM ${server[A]}
 wait ${server[A]}
-serve A --listen $at_a
+serve A --listen $at_a --listen $tls_a
 for _ in $(seq 100); do # stepped over for a moment after it was gone
 	"$CAIRN" get C talk got -q 2>/dev/null && break
 	sleep 0.1

@@ -19,6 +19,7 @@ has_clang_runtime() {
     local runtime
     runtime=$(clang -print-file-name=libclang_rt.fuzzer-"$(uname -m)".a) && [[ -f $runtime ]]
 }
+has_tc() { PATH=$PATH:/sbin:/usr/sbin command -v tc; }
 has_libraries() { pkg-config --exists "$@"; }
 has_python() { python3 -Ec 'import sys, importlib.util as i; sys.exit(not all(map(i.find_spec, sys.argv[1:])))' "$@"; }
 
@@ -29,6 +30,7 @@ find_missing() {
         need "$command" command -v "$command"
     done
     need ninja-build command -v ninja
+    need iproute2 has_tc
     need libclang-rt-14-dev has_clang_runtime
     # One question for all first: this runs before every check.
     if ! has_libraries 'libssl >= 3.0' libxxhash 'liburing >= 2.3' jansson yaml-0.1 cmocka zlib libmicrohttpd ncursesw >/dev/null 2>&1; then

@@ -52,7 +52,7 @@ static int conn_step(struct conn *conn)
 {
 	struct wire_head head;
 	int fds[WIRE_FDS_MAX];
-	int patience_ms = conn->client || link_shares(conn->net) ? LINK_FOREVER : DAEMON_HELLO_MS;
+	int patience_ms = conn->client || (link_shares(conn->net) && !conn->refused) ? LINK_FOREVER : DAEMON_HELLO_MS;
 	if (link_receive(conn->net, patience_ms, &head, &conn->in, fds))
 		return 0;
 	struct wire_request *request = &conn->request;
@@ -152,7 +152,8 @@ int conn_start(struct daemon *daemon, struct link *net)
 		conn->tcp = !link_shares(net);
 		peer_name(net, conn->peer);
 		pthread_mutex_lock(&daemon->lock);
-		error = daemon->nconns == DAEMON_CONNS || daemon->stopping || !stranger_fits(daemon, conn)
+		conn->refused = daemon->nconns >= DAEMON_CONNS;
+		error = daemon->nconns >= DAEMON_CONNS + DAEMON_REFUSED || daemon->stopping || !stranger_fits(daemon, conn)
 		            ? EAGAIN
 		            : pthread_create(&thread, NULL, conn_main, conn);
 		if (!error) {

@@ -21,6 +21,7 @@
 
 enum {
 	DAEMON_CONNS = 1024,
+	DAEMON_REFUSED = 64, /* beyond them, who are told so; others just find the connection closed */
 	DAEMON_STRANGERS = 256,    /* of them, from other servers and without their hello yet */
 	DAEMON_STRANGERS_FROM = 64, /* of those, from one address */
 	DAEMON_HELLO_MS = 10000,   /* a stranger who has not said hello by then is sent away */
@@ -71,6 +72,7 @@ struct conn {
 	struct link *net;
 	char peer[DAEMON_PEER_BYTES]; /* the other server's address; "": this one */
 	int tcp; /* another server's: no memory is shared */
+	int refused; /* there are too many: its hello is answered with that */
 	struct link_buffer in, out;
 	struct wire_request request; /* that is being answered */
 	struct batch_work *batch;    /* serve.c: of the batch that is; NULL: none came yet */

@@ -12,9 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -236,7 +238,11 @@ static int signal_take(struct server *server)
 static void accept_one(struct server *server, const struct listener *listener)
 {
 	struct link *net;
-	int error = link_accept(listener->link, &net) ? 0 : conn_start(&server->daemon, net);
+	int refused = link_accept(listener->link, &net), error = refused ? 0 : conn_start(&server->daemon, net);
+	if (refused == -EMFILE || refused == -ENFILE || refused == -ENOMEM || refused == -ENOBUFS) {
+		error = refused;
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* it stays there to be accepted: not in a circle */
+	}
 	if (error)
 		atomic_fetch_add(&server->daemon.metrics.conns_refused, 1);
 	if (error)
@@ -367,6 +373,16 @@ static int run(struct server *server)
 	return error ? 2 : 0;
 }
 
+/* As many descriptors as it may have: the usual bound is that of programs that wait with select. */
+static void descriptors_raise(void)
+{
+	struct rlimit limit;
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= limit.rlim_max)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int argc, char **argv)
 {
 	static struct words words;
@@ -396,6 +412,7 @@ int main(int argc, char **argv)
 	check(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0); /* of all threads: they come by the descriptor alone */
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
+	descriptors_raise();
 	server.signals = signalfd(-1, &set, SFD_CLOEXEC);
 	check(server.signals >= 0);
 	server.words = &words;

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "daemon/arrive.h"
 #include "daemon/daemon.h"
+#include "daemon/serve.h"
 #include "fmt/key.h"
 #include "store/session.h"
 #include "store/store.h"
@@ -20,7 +21,7 @@
 #define LIST_FRAME_BYTES (256u << 10)
 
 /* A reply that is a result and, for a failure, its text. */
-static int reply_plain(struct conn *conn, const struct wire_head *head, int64_t result)
+int reply_plain(struct conn *conn, const struct wire_head *head, int64_t result)
 {
 	int failed = result < 0 || result == CAIRN_DAMAGED;
 	return conn_begin(conn, failed ? cairn_error_text() : NULL, 0) || conn_reply(conn, head, result, 0) ? -1 : 0;
@@ -31,7 +32,7 @@ static int reply_error(struct conn *conn, const struct wire_head *head, int erro
 	return conn_begin(conn, text, 0) || conn_reply(conn, head, error, 0) ? -1 : 0;
 }
 
-static cairn_space *space_of(struct conn *conn, uint32_t number)
+cairn_space *space_of(struct conn *conn, uint32_t number)
 {
 	cairn_space *space = client_space(conn->client, number);
 	if (!space)
@@ -44,6 +45,10 @@ static cairn_space *space_of(struct conn *conn, uint32_t number)
 static int serve_hello(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
 	struct who who;
+	if (conn->refused) {
+		(void)reply_error(conn, head, CAIRN_E_BUSY, "too many connections to this cairnd: try again later");
+		return -1;
+	}
 	const char *refused = may_enter(conn, &request->u.hello, &who);
 	if (refused) {
 		(void)reply_error(conn, head, CAIRN_E_ACCESS, refused);
@@ -114,14 +119,8 @@ static int serve_stage(struct conn *conn, const struct wire_head *head, const st
 
 /* ---- parts ------------------------------------------------------------------------------------------------------- */
 
-struct batch_work {
-	struct cairn_item items[WIRE_ITEMS_MAX];
-	struct cairn_buf bufs[WIRE_ITEMS_MAX];
-	struct wire_result results[WIRE_ITEMS_MAX];
-};
-
 /* Not zeroed: whoever uses it writes it first. NULL: no memory. */
-static struct batch_work *batch_work(struct conn *conn)
+struct batch_work *batch_work(struct conn *conn)
 {
 	if (!conn->batch)
 		conn->batch = mem_alloc(sizeof(*conn->batch));
@@ -129,7 +128,7 @@ static struct batch_work *batch_work(struct conn *conn)
 }
 
 /* The items of a batch, over the connection's staging memory. 0 or INVAL. */
-static int batch_items(struct conn *conn, const struct wire_batch *batch, int stage, struct batch_work *work)
+int batch_items(struct conn *conn, const struct wire_batch *batch, int stage, struct batch_work *work)
 {
 	for (uint32_t i = 0; i < batch->nitems; i++) {
 		const struct wire_item *item = &batch->items[i];
@@ -147,7 +146,7 @@ static int batch_items(struct conn *conn, const struct wire_batch *batch, int st
 	return 0;
 }
 
-static void result_of(const struct cairn_item *item, struct wire_result *to)
+void result_of(const struct cairn_item *item, struct wire_result *to)
 {
 	*to = (struct wire_result){
 		.status = item->status, .tier = item->ret_tier, .bytes = item->ret_bytes, .check = item->ret_check};
@@ -220,7 +219,7 @@ static void extents_tell(struct conn *conn, struct bytes_writer *w)
 
 /* A request's call: one deadline for all of its items. What a peer asks for is looked for here alone, or two that ask
  * each other would never end. */
-static struct store_call call_of(const struct conn *conn, const struct wire_head *head, const struct wire_batch *batch)
+struct store_call call_of(const struct conn *conn, const struct wire_head *head, const struct wire_batch *batch)
 {
 	return (struct store_call){.deadline_ns = store_deadline(conn->daemon->store, head->timeout_ms),
 	                           .background = batch->background,
@@ -247,82 +246,6 @@ static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_
 		cairn_lease_release(conn->daemon->store, lease);
 		result->status = err_set(CAIRN_E_BUSY, "lease: too many leases of this client, or too many extents at once");
 	}
-}
-
-/* A reader found a part damaged: is it so here? A get looks, throws out what is bad in memory, and takes what is good
- * in flash. The tier that has it. */
-static uint32_t part_check(cairn *store, const cairn_space *space, const struct cairn_item *item, uint64_t length,
-                       const struct store_call *call)
-{
-	uint64_t room = length < CAIRN_PART_MAX_BYTES ? length : CAIRN_PART_MAX_BYTES;
-	void *bytes = mem_alloc(room);
-	struct cairn_buf buf = cairn_buf_of(bytes, room);
-	struct cairn_item copy = *item;
-	copy.bufs = &buf;
-	copy.nbufs = 1;
-	copy.ret_tier = CAIRN_TIER_NONE;
-	if (bytes)
-		(void)store_get(store, space, &copy, 1, call);
-	mem_free(bytes);
-	return copy.ret_tier;
-}
-
-#define FETCH_BYTES (32ull << 20) /* of a reply; the rest of a batch is busy, and asked for again */
-
-/* Parts for another server: leased, sent from where they lie, given back. */
-static int serve_fetch(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
-{
-	const struct wire_batch *batch = &request->u.batch;
-	cairn *store = conn->daemon->store;
-	struct batch_work *work = batch_work(conn);
-	cairn_lease *leases[WIRE_ITEMS_MAX] = {0};
-	cairn_space *space = space_of(conn, batch->space);
-	struct store_call call = call_of(conn, head, batch);
-	int64_t result = !work ? err_set(CAIRN_E_NOMEM, "no memory for a batch") : !space ? CAIRN_E_INVAL : 0;
-	if (!result)
-		result = batch_items(conn, batch, 0, work);
-	if (result)
-		return reply_plain(conn, head, result);
-	uint64_t bytes = 0;
-	int failed = 0, full = 0;
-	store_begin(store, space, work->items, batch->nitems, &call);
-	for (uint32_t i = 0; i < batch->nitems; i++) {
-		struct cairn_item *item = &work->items[i];
-		if (batch->items[i].flags & WIRE_ITEM_SOON) { /* asked for later */
-			item->status = CAIRN_E_BUSY;
-			result_of(item, &work->results[i]);
-			continue;
-		}
-		uint32_t tier = CAIRN_TIER_NONE;
-		if (batch->items[i].flags & WIRE_ITEM_CHECK)
-			tier = part_check(store, space, item, batch->items[i].length, &call);
-		item->status =
-			full ? CAIRN_E_BUSY : store_lease_take(store, space, item, &call, batch->items[i].length, &leases[i]);
-		full |= item->status == CAIRN_E_BUSY && bytes;
-		if (leases[i])
-			bytes += item->ret_bytes;
-		full |= bytes >= FETCH_BYTES;
-		failed |= item->status < 0;
-		item->ret_tier = leases[i] && tier ? tier : item->ret_tier;
-		result_of(item, &work->results[i]);
-	}
-	int error =
-		conn_begin(conn, failed ? cairn_error_text() : NULL, (size_t)batch->nitems * sizeof(struct wire_result));
-	if (!error) {
-		for (uint32_t i = 0; i < batch->nitems; i++)
-			wire_add_result(&conn->reply, &work->results[i]);
-		error = conn_reply_bulk(conn, head, 0, 0, bytes);
-	}
-	for (uint32_t i = 0; i < batch->nitems; i++) {
-		struct cairn_lease_info info;
-		if (!leases[i])
-			continue;
-		cairn_lease_get_info(leases[i], &info);
-		if (!error && link_send_bytes(conn->net, info.address, info.bytes))
-			error = -1;
-		cairn_lease_release(store, leases[i]);
-	}
-	return error;
 }
 
 /* A put of another server: its parts are received as the store wants them. */

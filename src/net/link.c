@@ -14,6 +14,8 @@
 static const struct link_ops *const transports[] = {&link_unix, &link_tls, &link_tcp};
 enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
 
+_Atomic int link_frame_ms = 30000;
+
 int64_t link_now_ms(void)
 {
 	struct timespec now;

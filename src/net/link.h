@@ -17,7 +17,9 @@
 
 #include "fmt/wire.h"
 
-#define LINK_FRAME_MS 30000 /* a frame that began comes to its end, or its sender is given up */
+/* A frame that began comes to its end in so long (30 s), or its sender is given up. Tests shorten it. */
+extern _Atomic int link_frame_ms;
+#define LINK_FRAME_MS link_frame_ms
 #define LINK_DEAD_MS 10000  /* a peer that says nothing more is noticed in so long, also when nothing is sent */
 #define LINK_FOREVER (-1)
 #define LINK_PATH_MAX 1024u /* of a place, and of a socket file: also where that is longer than an address may be */

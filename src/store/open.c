@@ -809,10 +809,9 @@ static int open_remote(const char *place, const struct io_maker *maker, const st
 		return err_set(CAIRN_E_NOMEM, "no memory to open a store");
 	int error = open(store, place, options ? options->token_file : NULL);
 	if (error)
-		store_free(store);
-	else
-		*ret_store = store;
-	return error;
+		return store_free(store), error;
+	*ret_store = store;
+	return 0;
 }
 
 int store_open_remote(const char *place, const struct io_maker *maker, const struct cairn_options *options,

@@ -651,6 +651,10 @@ struct cairn_device_stat {
 	double read_s;                /* one read, smoothed */
 	char io_engine[16];           /* "io_uring" or "threads"; empty: the device is away */
 	uint32_t direct;              /* 1: O_DIRECT; 0: its file system has none, and the page cache is in between */
+	/* Reads that fail, or take more than some 5 s, three times in a row open a breaker: what is there alone is IO at
+	 * once, and no match offers it, until one read that is tried now and then does well. */
+	uint32_t reads_shut;          /* 0 no; 1 yes; 2 one is being tried */
+	uint64_t reads_shut_times, reads_refused; /* times that it opened; reads that were stepped over */
 };
 struct cairn_peer_stat {
 	char place[256];

@@ -201,7 +201,8 @@ void catalog_warm(const struct catalog *catalog, uint32_t space, const cairn_key
 }
 
 uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
-                          int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory, uint64_t *ret_flash)
+                          int (*ready)(void *arg, uint32_t slot), void *arg, uint32_t shut, uint64_t *ret_memory,
+                          uint64_t *ret_flash)
 {
 	uint64_t memory = 0, flash = 0;
 	uint32_t shown = 0;
@@ -212,7 +213,7 @@ uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t
 			continue;
 		if (e->slot && ready(arg, e->slot))
 			memory |= 1ull << e->part;
-		if (e->flags & CATALOG_FLASH)
+		if ((e->flags & CATALOG_FLASH) && !(shut >> e->device & 1))
 			flash |= 1ull << e->part;
 		if ((memory | flash) >> e->part & 1)
 			shown = entry;

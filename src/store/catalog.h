@@ -89,10 +89,11 @@ const struct catalog_entry *catalog_guess(const struct catalog *catalog, uint32_
                                           const uint8_t prefix[16]);
 /* Any entry of the key that is not a ghost, lowest part first; else a ghost; 0: none. The parent of a child. */
 uint32_t catalog_find_any(struct catalog *catalog, uint32_t space, const uint8_t prefix[16]);
-/* Masks of a block's parts that are READY in memory (as told by `ready`), and in flash; tails are none. One probe.
+/* Masks of a block's parts that are READY in memory (as told by `ready`), and in flash but for the devices in the mask
+ * `shut`; tails are none. One probe.
  * Returns an entry that shows in a mask; 0: none does. */
 uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t prefix[16],
-                          int (*ready)(void *arg, uint32_t slot), void *arg, uint64_t *ret_memory,
+                          int (*ready)(void *arg, uint32_t slot), void *arg, uint32_t shut, uint64_t *ret_memory,
                           uint64_t *ret_flash);
 /* Asks the processor for what a look at these keys will need, all at once: their misses overlap then. No effect else.
  * At most CATALOG_WARM keys. */

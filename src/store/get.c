@@ -122,6 +122,7 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	want->birth = birth;
 	req->req.op = TIER_READ;
 	req->req.background = background;
+	req->req.flow = space->tenant;
 	req->req.check = catalog_check_of(e);
 	req->req.bytes = memory_address(store->memory, slot);
 	req->req.done = read_done;
@@ -161,6 +162,13 @@ struct get_work {
 	uint32_t slot[STORE_BATCH];
 };
 
+/* The part is on a device whose reads are stepped over. */
+static int32_t stepped_over(cairn *store, const struct catalog_entry *e)
+{
+	return err_set(CAIRN_E_IO, "get: %s is stepped over for now: reads of it failed or took too long",
+	               store->devices[e->device].path);
+}
+
 /* A part that is not here, from a peer that is known to have it. */
 static int32_t slot_far(cairn *store, const struct peer_name *name, const struct store_call *call, uint32_t *ret_slot,
                         uint32_t *ret_tier, uint64_t *ret_bytes)
@@ -191,12 +199,16 @@ static int32_t slot_want(cairn *store, const struct peer_name *name, const struc
 			return CAIRN_MISS; /* another key with this prefix */
 		if (s->state == MEMORY_FILLING && !(e->flags & CATALOG_FLASH))
 			return CAIRN_MISS; /* its writer has not finished: not visible yet */
+		if (s->state == MEMORY_FILLING && !entry_readable(store, e))
+			return stepped_over(store, e);
 		if (s->refs == UINT16_MAX)
 			return CAIRN_E_BUSY;
 		s->refs++;
 		*ret_slot = e->slot;
 		*ret_tier = s->state != MEMORY_READY ? CAIRN_TIER_FLASH : s->far ? CAIRN_TIER_PEER : CAIRN_TIER_MEMORY;
 	} else {
+		if (!entry_readable(store, e))
+			return stepped_over(store, e);
 		if (e->length > memory_part_max(store->memory))
 			return CAIRN_E_BUSY;
 		*ret_slot = read_start(store, space, entry, key, call->background, NULL);
@@ -306,8 +318,13 @@ static int32_t slot_await(cairn *store, const struct peer_name *name, uint32_t s
 {
 	const struct memory_slot *s = memory_slot(store->memory, slot);
 	int32_t status = tier == CAIRN_TIER_PEER ? peer_await(store, name, slot, deadline_ns) : 0;
-	while (s->state == MEMORY_FILLING && !status)
-		status = store_wait(store, deadline_ns);
+	while (s->state == MEMORY_FILLING && !status) {
+		const struct catalog_entry *e = s->entry ? catalog_at(store->catalog, s->entry) : NULL;
+		if (e && (e->flags & CATALOG_FLASH) && store->hung >> e->device & 1)
+			status = stepped_over(store, e); /* what still arrives stays */
+		else
+			status = store_wait(store, deadline_ns);
+	}
 	if (!status && s->state == MEMORY_FAILED)
 		status = s->error;
 	if (status)

@@ -153,6 +153,16 @@ static int host_may_own(void *arg, uint32_t device, const uint8_t *tenant)
 	return !full;
 }
 
+static void host_shut(void *arg, uint32_t device, int shut, int hung)
+{
+	cairn *store = arg;
+	pthread_mutex_lock(&store->lock);
+	store->shut = (store->shut & ~(1u << device)) | (uint32_t)shut << device;
+	store->hung = (store->hung & ~(1u << device)) | (uint32_t)hung << device;
+	store_changed(store); /* who waits for it waits no more */
+	pthread_mutex_unlock(&store->lock);
+}
+
 /* Whether a segment may be freed for `tenant`: not what is reserved for others; with `own` only its own. */
 static int may_free(const cairn *store, uint32_t device, uint32_t segment, const uint8_t *tenant, int own)
 {
@@ -293,6 +303,7 @@ const struct tier_host store_host = {
 	.choose = host_choose,
 	.owned = host_owned,
 	.may_own = host_may_own,
+	.shut = host_shut,
 	.lost = host_lost,
 	.found = host_found,
 	.coming = host_coming,

@@ -50,7 +50,7 @@ static int block_present(const struct match_work *work, uint32_t g, uint64_t blo
 	                                                                 : (1ull << work->space->space.desc.nparts) - 1;
 	uint64_t wanted = work->parts ? work->parts & all : all;
 	*ret_entry = catalog_presence(work->store->catalog, work->space->number, key->bytes, slot_ready, work->store,
-	                              &memory, &flash);
+	                              work->store->shut, &memory, &flash);
 	uint64_t have = memory | flash;
 	if ((have & wanted) != wanted)
 		have |= far_mask(work, g, block);
@@ -106,7 +106,7 @@ static int guess_present(const struct match_work *work, const cairn_key *key, ui
 	if (!e)
 		return 0;
 	return !(e->flags & (CATALOG_TAIL | CATALOG_GHOST)) &&
-	       (e->flags & CATALOG_FLASH || (e->slot && slot_ready(work->store, e->slot)));
+	       (entry_readable(work->store, e) || (e->slot && slot_ready(work->store, e->slot)));
 }
 
 /* Leading blocks of a chain that are present. What a look costs is waiting for memory: entries that stand in a row come

@@ -417,6 +417,7 @@ int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, c
 	memcpy(req->req.tenant, store->tenants[space->tenant].digest, 16);
 	req->req.op = TIER_WRITE;
 	req->req.background = call->background;
+	req->req.flow = space->tenant;
 	req->req.bytes = memory_address(store->memory, slot);
 	req->req.done = write_done;
 	req->slot = slot;

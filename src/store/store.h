@@ -163,6 +163,8 @@ struct cairn {
 	struct device devices[STORE_DEVICES];
 	uint32_t ndevices;
 	uint32_t next_device;     /* round robin for chains that begin */
+	uint32_t shut;            /* a bit a device: its reads are stepped over (a breaker is open) */
+	uint32_t hung;            /* of them: nor are those under way waited for */
 	struct store_req *reqs;
 	struct list reqs_free;
 	uint64_t next_birth;
@@ -247,6 +249,11 @@ void entry_count(cairn *store, uint32_t entry);
 void entry_count_at(cairn *store, struct catalog_entry *e, uint32_t now);
 /* Of a new entry: its first use, on top of what is remembered of it. */
 void entry_count_first(cairn *store, uint32_t entry);
+/* In flash, on a device that can be read now. */
+static inline int entry_readable(const cairn *store, const struct catalog_entry *e)
+{
+	return (e->flags & CATALOG_FLASH) && !(store->shut >> e->device & 1);
+}
 void entry_flash_set(cairn *store, uint32_t entry, uint32_t device, uint32_t page);
 void entry_flash_clear(cairn *store, uint32_t entry, uint32_t reason);
 void entry_flash_move(cairn *store, uint32_t entry, uint32_t page);

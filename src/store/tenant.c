@@ -37,6 +37,9 @@ static void limits_apply(cairn *store, uint32_t tenant)
 	                               .reserved_bytes = t->limits.memory_reserved_bytes};
 	if (store->memory)
 		memory_limit(store->memory, tenant, &memory);
+	for (uint32_t i = 0; i < store->ndevices; i++)
+		if (store->devices[i].flash)
+			flash_share(store->devices[i].flash, tenant, t->limits.share);
 }
 
 uint32_t tenant_find(const cairn *store, const uint8_t digest[16])

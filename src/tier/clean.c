@@ -94,7 +94,7 @@ int clean_wanted(const struct flash *flash)
 {
 	if (flash->readonly || flash_refused((struct flash *)(uintptr_t)flash))
 		return 0;
-	if (flash->closing && list_empty(&flash->writes) && list_empty(&flash->writes_background))
+	if (flash->closing && !flash_writes_wait(flash))
 		return 0;
 	if (flash->victim_punch || flash->over)
 		return 1;
@@ -315,7 +315,7 @@ static int carry_start(struct flash *flash, const struct fmt_entry *entry, uint3
 	carry->state = 1;
 	flash->carrying++;
 	flash->bounce_used += bytes;
-	list_push_front(&flash->writes, &carry->req.link); /* ahead of writes that wait for the room it makes */
+	list_push_front(&flash->carried, &carry->req.link); /* ahead of writes that wait for the room it makes */
 	return 1;
 }
 

@@ -44,170 +44,11 @@ int commit_segment_record(struct flash *flash, uint32_t segment, uint8_t state)
 	return ledger_add(&flash->ledger, &record);
 }
 
-/* Pages left for groups when the footer of what is in the segment, and of `more` parts, is set aside. */
-static uint32_t open_pages_left(const struct flash *flash, const struct open_segment *open, uint32_t more)
-{
-	uint32_t entries = open->nentries + open->reserved + more;
-	uint32_t aside = 1 + segment_footer_entry_pages(entries);
-	uint32_t used = open->next_page + aside;
-	return entries > flash->entries_max || used >= flash->segment_pages ? 0 : flash->segment_pages - used;
-}
-
-static int open_fits(const struct flash *flash, const struct open_segment *open, const struct tier_req *req)
-{
-	return open_pages_left(flash, open, 1) >= segment_index_pages(1) + flash_pages_of(req->entry.stored_length);
-}
-
 void commit_close_segment(struct flash *flash, uint32_t open)
 {
 	struct open_segment *closing = &flash->open[open];
 	if (flash->segments[closing->segment].state == SEGMENT_OPEN)
 		flash_segment_set(flash, closing->segment, SEGMENT_CLOSING);
-}
-
-static uint32_t free_segment_find(struct flash *flash)
-{
-	uint32_t unbacked = UINT32_MAX;
-	for (uint32_t i = 0; i < flash->nsegments; i++) {
-		if (flash->segments[i].state != SEGMENT_FREE)
-			continue;
-		if (flash->segments[i].backed)
-			return i;
-		if (unbacked == UINT32_MAX)
-			unbacked = i;
-	}
-	return clean_may_grow(flash) ? unbacked : UINT32_MAX;
-}
-
-/* Starts a new life of a free segment for a tenant. 1: begun; 0: none is to be had now. */
-static int open_start(struct flash *flash, const uint8_t tenant[16])
-{
-	struct open_segment *place = NULL, *idlest = NULL;
-	for (int i = 0; i < FLASH_OPEN; i++) {
-		struct open_segment *open = &flash->open[i];
-		if (open->segment == UINT32_MAX)
-			place = open;
-		else if (flash->segments[open->segment].state == SEGMENT_OPEN && (!idlest || open->used_at < idlest->used_at))
-			idlest = open;
-	}
-	if (!place) {
-		if (idlest)
-			commit_close_segment(flash, (uint32_t)(idlest - flash->open));
-		return 0;
-	}
-	uint32_t segment = free_segment_find(flash);
-	if (segment == UINT32_MAX)
-		return 0;
-	struct segment *state = &flash->segments[segment];
-	/* Also where it has blocks: a range that was given back has none. */
-	int error = flash->io->ops->allocate(flash->io, flash_offset(flash, segment, 0), flash->label.segment_bytes);
-	if (error) {
-		flash->grow_after_ns = flash_now(flash) + 1000000000ull;
-		flash->grow_room = 0;
-		if (error != -ENOSPC && error != -EDQUOT && error != -EFBIG) /* full, or at the limit of ulimit -f */
-			flash_device_error(flash, -error);
-		return 0;
-	}
-	struct ledger_segment *record = &flash->ledger.segments[segment];
-	struct ledger_segment old = *record;
-	record->life++;
-	record->start_sequence = flash->sequence + 1;
-	memcpy(record->tenant, tenant, 16);
-	digest_random(&record->salt, sizeof(record->salt));
-	if (commit_segment_record(flash, segment, LEDGER_OPEN)) {
-		*record = old; /* the ledger's buffer is full: its batch is on the way */
-		return 0;
-	}
-	flash_segment_back(flash, segment, 1);
-	flash_segment_set(flash, segment, SEGMENT_OPENING);
-	state->footer = state->unread = state->spared = 0;
-	state->used_pages = 0;
-	struct fmt_entry *entries = place->entries;
-	memset(place, 0, sizeof(*place));
-	place->entries = entries;
-	place->segment = segment;
-	place->ledger_batch = flash->ledger_batch;
-	place->used_at = flash->sequence;
-	memcpy(place->tenant, tenant, 16);
-	return 1;
-}
-
-/* The victim's parts that must stay have the last segment for themselves: what else came into it they would lack. */
-static int carry_only(const struct flash *flash)
-{
-	return flash->victim != UINT32_MAX && !clean_free_segments(flash);
-}
-
-/* Whether there is more in it than what was carried over, which would only be carried over once more. */
-static int open_evictable(const struct open_segment *open)
-{
-	for (uint32_t i = 0; i < open->nentries; i++)
-		if (!(open->entries[i].flags & FMT_PART_MOVED))
-			return 1;
-	return 0;
-}
-
-/* Whether a segment of the tenant is on its way to being sealed, and then can be cleaned. */
-static int open_closing(const struct flash *flash, const uint8_t tenant[16])
-{
-	for (int i = 0; i < FLASH_OPEN; i++)
-		if (flash->open[i].segment != UINT32_MAX && !memcmp(flash->open[i].tenant, tenant, 16) &&
-		    flash->segments[flash->open[i].segment].state == SEGMENT_CLOSING)
-			return 1;
-	return 0;
-}
-
-/* The open segment that takes this part next; NULL: one is being opened, or there is none (*ret_full). */
-static struct open_segment *open_for(struct flash *flash, const struct tier_req *req, int *ret_full)
-{
-	struct open_segment *ready = NULL;
-	int opening = 0, carried = (req->entry.flags & FMT_PART_MOVED) != 0;
-	*ret_full = 0;
-	if (!carried && carry_only(flash))
-		return NULL;
-	for (int i = 0; i < FLASH_OPEN; i++) {
-		struct open_segment *open = &flash->open[i];
-		if (open->segment == UINT32_MAX || memcmp(open->tenant, req->tenant, 16))
-			continue;
-		uint8_t state = flash->segments[open->segment].state;
-		opening |= state == SEGMENT_OPENING;
-		if (state == SEGMENT_OPEN && open_fits(flash, open, req))
-			ready = open;
-		else if (state == SEGMENT_OPEN)
-			commit_close_segment(flash, (uint32_t)i);
-	}
-	if (ready || opening)
-		return ready;
-	uint32_t reserve = carried ? 0 : clean_reserve(flash);
-	int own = !carried && !flash->host->may_own(flash->host->arg, flash->device, req->tenant);
-	if (!own && clean_free_segments(flash) > reserve && open_start(flash, req->tenant))
-		return NULL;
-	if (own && clean_hopeless(flash, req->tenant)) {
-		*ret_full = !open_closing(flash, req->tenant);
-		return NULL;
-	}
-	if (!carried)
-		clean_for(flash, req->tenant, own);
-	if (own)
-		return NULL;
-	/* A part that is carried over waits for its own victim: when nothing else can give it room, it is not to be had. */
-	int moving = flash->seal_state != SEAL_IDLE || (flash->victim != UINT32_MAX && !carried) ||
-	             ledger_gathered(&flash->ledger) || flash->ledger_state != LEDGER_IDLE;
-	for (int i = 0; i < FLASH_OPEN && !moving; i++)
-		moving = flash->open[i].segment != UINT32_MAX &&
-		         flash->segments[flash->open[i].segment].state != SEGMENT_OPEN;
-	if (!moving && carried)
-		*ret_full = 1;
-	else if (!moving && (flash->nothing_to_clean || flash_refused(flash))) {
-		/* Last resort: other tenants' open segments can be sealed, and then be cleaned. */
-		for (int i = 0; i < FLASH_OPEN && !moving; i++)
-			if (flash->open[i].segment != UINT32_MAX && open_evictable(&flash->open[i])) {
-				commit_close_segment(flash, (uint32_t)i);
-				moving = 1;
-			}
-		*ret_full = !moving;
-	}
-	return NULL;
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
@@ -300,10 +141,19 @@ static struct group *group_idle(struct flash *flash)
 	return NULL;
 }
 
-/* Takes requests of one tenant from the head of `queue` into the group; returns the payload pages. */
-static uint32_t group_fill(struct group *group, struct open_segment *open, struct list *queue)
+static void write_take(struct lane *lane, struct tier_req *req)
+{
+	if (lane)
+		lane_take(lane, req);
+	else
+		list_remove(&req->link);
+}
+
+/* Takes requests of one flow of a lane (NULL: what is carried over) into the group; returns the payload pages. */
+static uint32_t group_fill(struct group *group, struct open_segment *open, struct lane *lane, uint32_t flow)
 {
 	struct flash *flash = group->flash;
+	const struct list *queue = lane ? &lane->flows[flow] : &flash->carried;
 	uint32_t n = 0, payload = 0;
 	group->ticket_low = UINT64_MAX;
 	group->ticket_high = 0;
@@ -314,11 +164,11 @@ static uint32_t group_fill(struct group *group, struct open_segment *open, struc
 			break;
 		if (n && (uint64_t)(payload + pages) * FMT_PAGE > FLASH_GROUP_BYTES)
 			break;
-		if (!(req->entry.flags & FMT_PART_MOVED) && carry_only(flash))
+		if (!(req->entry.flags & FMT_PART_MOVED) && room_carry_only(flash))
 			break;
-		if (open_pages_left(flash, open, n + 1) < segment_index_pages(n + 1) + payload + pages)
+		if (room_pages_left(flash, open, n + 1) < segment_index_pages(n + 1) + payload + pages)
 			break;
-		list_remove(&req->link);
+		write_take(lane, req);
 		group->reqs[n] = req;
 		group->entries[n] = req->entry;
 		group->unwanted[n] = 0;
@@ -363,7 +213,7 @@ static void group_submit(struct group *group, struct open_segment *open, uint32_
 	}
 	segment_group_encode(&group->head, group->entries, life->salt, group->index);
 	io->op = IO_WRITE;
-	io->background = 0;
+	io->background = group->reqs[0]->background;
 	io->offset = flash_offset(flash, open->segment, open->next_page);
 	io->nvec = n + 1;
 	io->work = NULL;
@@ -392,46 +242,76 @@ static void fail_all(struct list *queue, int32_t status)
 		flash_finish(LIST_OF(node, struct tier_req, link), status);
 }
 
+static void fail_writes(struct flash *flash, int32_t status)
+{
+	fail_all(&flash->carried, status);
+	for (struct tier_req *req; (req = lane_drain(&flash->writes));)
+		flash_finish(req, status);
+	for (struct tier_req *req; (req = lane_drain(&flash->writes_background));)
+		flash_finish(req, CAIRN_E_IO);
+}
+
+/* What is written next, and where: what is carried over, then the tenants by their shares. One that waits for room does
+ * not hold up those who have some. NULL: nothing can go now; *ret_open NULL: it has no place. */
+static struct tier_req *write_next(struct flash *flash, struct lane **ret_lane, struct open_segment **ret_open)
+{
+	enum room_why why;
+	uint64_t without = 0;
+	int another = 1;
+	if (!list_empty(&flash->carried)) {
+		struct tier_req *req = LIST_OF(flash->carried.next, struct tier_req, link);
+		*ret_lane = NULL;
+		*ret_open = room_find(flash, req, 1, &why);
+		return *ret_open || why == ROOM_NONE ? req : NULL;
+	}
+	*ret_lane = &flash->writes;
+	if (lane_empty(&flash->writes)) {
+		*ret_lane = &flash->writes_background;
+		/* Reads that are waited for go first, but for what a flush is waited for. */
+		if (!lane_empty(&flash->reads_waiting) && list_empty(&flash->syncs) && !flash->closing)
+			return NULL;
+	}
+	for (struct tier_req *req; (req = lane_first(*ret_lane, without)); without |= 1ull << req->flow) {
+		*ret_open = room_find(flash, req, another, &why);
+		if (*ret_open || why == ROOM_NONE)
+			return req;
+		another &= why == ROOM_OWN;
+	}
+	return NULL;
+}
+
 int commit_groups(struct flash *flash)
 {
 	int did = 0;
-	int waiting = !list_empty(&flash->writes) || !list_empty(&flash->writes_background);
-	if (flash->healing && waiting && flash_refused(flash)) {
-		fail_all(&flash->writes, CAIRN_E_IO);
-		fail_all(&flash->writes_background, CAIRN_E_IO);
+	if (flash->healing && flash_writes_wait(flash) && flash_refused(flash)) {
+		fail_writes(flash, CAIRN_E_IO);
 		return 1;
 	}
-	while (!flash->healing) {
-		struct list *queue = !list_empty(&flash->writes) ? &flash->writes : &flash->writes_background;
-		if (list_empty(queue))
-			break;
+	while (!flash->healing && flash_writes_wait(flash)) {
+		struct lane *lane;
+		struct open_segment *open;
 		if (flash_refused(flash)) {
-			fail_all(&flash->writes, err_from_errno(flash->last_error) == CAIRN_E_FULL ? CAIRN_E_FULL : CAIRN_E_IO);
-			fail_all(&flash->writes_background, CAIRN_E_IO);
+			fail_writes(flash, err_from_errno(flash->last_error) == CAIRN_E_FULL ? CAIRN_E_FULL : CAIRN_E_IO);
 			return 1;
 		}
 		struct group *group = group_idle(flash);
-		if (!group)
+		struct tier_req *first = group ? write_next(flash, &lane, &open) : NULL;
+		if (!first)
 			break;
-		struct tier_req *first = LIST_OF(queue->next, struct tier_req, link);
-		int full;
-		struct open_segment *open = open_for(flash, first, &full);
-		if (full) {
-			list_remove(&first->link);
+		if (!open) {
+			write_take(lane, first);
 			flash_finish(first, clean_hopeless(flash, first->tenant) ? CAIRN_E_QUOTA : CAIRN_E_FULL);
 			did = 1;
 			continue;
 		}
-		if (!open)
-			break;
 		if (!(first->entry.flags & FMT_PART_MOVED))
 			flash->kept_rounds = 0;
-		uint32_t payload = group_fill(group, open, queue);
+		uint32_t payload = group_fill(group, open, lane, first->flow);
 		check(group->head.nentries > 0);
 		group_submit(group, open, payload);
 		did = 1;
 		/* The next segment is opened before this one is full, so that its ledger record is not waited for. */
-		if (open_pages_left(flash, open, 0) < flash->segment_pages / 4) {
+		if (room_pages_left(flash, open, 0) < flash->segment_pages / 4) {
 			int others = 0;
 			for (int i = 0; i < FLASH_OPEN; i++)
 				others += &flash->open[i] != open && flash->open[i].segment != UINT32_MAX &&
@@ -439,7 +319,7 @@ int commit_groups(struct flash *flash)
 				          flash->segments[flash->open[i].segment].state <= SEGMENT_OPEN;
 			if (!others && clean_free_segments(flash) > 2 &&
 			    flash->host->may_own(flash->host->arg, flash->device, open->tenant))
-				(void)open_start(flash, open->tenant);
+				(void)room_open(flash, open->tenant);
 		}
 	}
 	return did;
@@ -469,14 +349,8 @@ static void ledger_io_done(struct io_req *io)
  * go. */
 static int writes_before(const struct flash *flash, uint64_t ticket)
 {
-	const struct list *queues[] = {&flash->writes, &flash->writes_background};
-	for (int q = 0; q < 2; q++)
-		for (const struct list *w = queues[q]->next; w != queues[q]; w = w->next) {
-			uint64_t at = LIST_OF(w, const struct tier_req, link)->ticket;
-			if (at < ticket || at == UINT64_MAX)
-				return 1;
-		}
-	return 0;
+	return !list_empty(&flash->carried) || lane_oldest(&flash->writes) < ticket ||
+	       lane_oldest(&flash->writes_background) < ticket;
 }
 
 int commit_decisions(struct flash *flash)
@@ -781,10 +655,8 @@ static int sync_wants_flush(const struct flash *flash)
 			written |= group->state == GROUP_WRITTEN;
 			writing |= group->state == GROUP_WRITING;
 		}
-		const struct list *queues[] = {&flash->writes, &flash->writes_background};
-		for (int q = 0; q < 2; q++)
-			writing |= !list_empty(queues[q]) &&
-			           LIST_OF(queues[q]->next, const struct tier_req, link)->ticket <= sync->ticket;
+		writing |= lane_oldest(&flash->writes) <= sync->ticket ||
+		           lane_oldest(&flash->writes_background) <= sync->ticket;
 		/* With writes stuck behind a segment that waits for room, flush what there is: cleaning may depend on it. */
 		if (written && (!writing || !group_idle((struct flash *)(uintptr_t)flash)))
 			return 1;
@@ -858,10 +730,7 @@ int commit_syncs(struct flash *flash)
 		int waits = 0;
 		for (int i = 0; i < FLASH_GROUPS; i++)
 			waits |= flash->groups[i].state != GROUP_IDLE && flash->groups[i].ticket_low <= sync->ticket;
-		const struct list *queues[] = {&flash->writes, &flash->writes_background};
-		for (int q = 0; q < 2; q++)
-			for (struct list *w = queues[q]->next; w != queues[q] && !waits; w = w->next)
-				waits |= LIST_OF(w, struct tier_req, link)->ticket <= sync->ticket;
+		waits |= lane_oldest(&flash->writes) <= sync->ticket || lane_oldest(&flash->writes_background) <= sync->ticket;
 		if (waits)
 			continue;
 		list_remove(node);
@@ -879,7 +748,7 @@ int commit_idle(const struct flash *flash)
 	for (int i = 0; i < FLASH_OPEN; i++)
 		if (flash->open[i].segment != UINT32_MAX && flash->segments[flash->open[i].segment].state != SEGMENT_OPEN)
 			return 0;
-	return list_empty(&flash->writes) && list_empty(&flash->writes_background) && list_empty(&flash->syncs) &&
+	return !flash_writes_wait(flash) && list_empty(&flash->syncs) &&
 	       list_empty(&flash->decides) && flash->ledger_state == LEDGER_IDLE && flash->seal_state == SEAL_IDLE &&
 	       !flash->flush_flight && flash->victim == UINT32_MAX && !flash->healing;
 }

@@ -73,6 +73,17 @@ void flash_segment_back(struct flash *flash, uint32_t segment, uint8_t backed)
 		flash->grow_room--;
 }
 
+int flash_writes_wait(const struct flash *flash)
+{
+	return !list_empty(&flash->carried) || !lane_empty(&flash->writes) || !lane_empty(&flash->writes_background);
+}
+
+void flash_share(struct flash *flash, uint32_t flow, uint32_t weight)
+{
+	check(flow < SHARE_FLOWS);
+	__atomic_store_n(&flash->weights[flow], weight, __ATOMIC_RELAXED);
+}
+
 uint32_t flash_part_max(const struct flash *flash)
 {
 	return flash->part_max;
@@ -291,17 +302,24 @@ static int flash_shape(struct flash *flash, const struct flash_config *config)
 	return 0;
 }
 
+static const struct breaker_rule breaker_rule = {
+	.failures = 3, .pause_ns = 1000000000ull, .pause_max_ns = 30000000000ull};
+
 int flash_open(const struct flash_config *config, struct flash **ret_flash)
 {
 	struct flash *flash = mem_alloc(sizeof(*flash));
 	if (!flash)
 		return err_set(CAIRN_E_NOMEM, "no memory to open %s", config->path);
 	pthread_mutex_init(&flash->lock, NULL);
-	struct list *lists[] = {&flash->reads_free, &flash->reads_waiting, &flash->reads_background, &flash->writes,
-	                        &flash->writes_background, &flash->syncs, &flash->decides, &flash->gathered,
-	                        &flash->deciding, &flash->inbox};
+	struct list *lists[] = {&flash->reads_free, &flash->carried,  &flash->syncs, &flash->decides,
+	                        &flash->gathered,   &flash->deciding, &flash->inbox};
+	struct lane *lanes[] = {&flash->reads_waiting, &flash->reads_background, &flash->writes,
+	                        &flash->writes_background};
 	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
 		list_init(lists[i]);
+	for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++)
+		lane_init(lanes[i], flash->weights);
+	breaker_init(&flash->breaker, &breaker_rule);
 	for (int i = 0; i < FLASH_OPEN; i++)
 		flash->open[i].segment = UINT32_MAX;
 	flash->victim = UINT32_MAX;
@@ -551,7 +569,15 @@ static void read_done(struct io_req *io)
 		status = read_verdict(flash, req, read->segment);
 	else if (io->result)
 		status = CAIRN_E_IO;
-	uint64_t took = flash_now(flash) - read->started_ns;
+	uint64_t now = flash_now(flash), took = now - read->started_ns;
+	if (status == CAIRN_E_IO || read->bad || now > read->ill_ns)
+		breaker_bad(&flash->breaker, read->bad ? 0 : read->turn, now); /* told once */
+	else
+		breaker_good(&flash->breaker, read->turn);
+	flash->reading--;
+	flash->reading_background -= req->background;
+	flash->reading_bytes -= req->entry.stored_length;
+	read->req = NULL;
 	pthread_mutex_lock(&flash->lock);
 	if (!status && took) {
 		double rate = (double)req->entry.stored_length / (double)took, seconds = (double)took / 1e9;
@@ -579,16 +605,60 @@ static void read_submit(struct read *read)
 	flash->io->ops->submit(flash->io, io);
 }
 
+/* Reads in flight that take too long, as far as is known before they end; what waits behind an open breaker. */
+static int reads_ill(struct flash *flash)
+{
+	uint64_t now = flash_now(flash);
+	int did = 0;
+	for (uint32_t i = 0; i < FLASH_READS && flash->reading && now >= flash->ill_next_ns; i++) {
+		struct read *read = &flash->reads[i];
+		int late = flash->breaker.state == BREAKER_PROBING && read->turn == flash->breaker.turn &&
+		           now >= flash->breaker.until_ns;
+		if (!read->req || read->bad || (now <= read->ill_ns && !late))
+			continue;
+		read->bad = 1;
+		breaker_bad(&flash->breaker, read->turn, now);
+	}
+	if (now >= flash->ill_next_ns)
+		flash->ill_next_ns = now + FLASH_ILL_NS / 50;
+	int shut = breaker_shut(&flash->breaker, now);
+	struct lane *lanes[] = {&flash->reads_waiting, &flash->reads_background};
+	for (int i = 0; i < 2 && shut; i++)
+		for (struct tier_req *req; (req = lane_drain(lanes[i])); did = 1) {
+			flash->breaker.refused++;
+			flash_finish(req, CAIRN_E_IO);
+		}
+	return did;
+}
+
+static void shut_tell(struct flash *flash)
+{
+	int shut = breaker_shut(&flash->breaker, flash_now(flash)), hung = shut && flash->breaker.state == BREAKER_OPEN;
+	if (shut == flash->shut && hung == flash->hung)
+		return;
+	flash->shut = shut;
+	flash->hung = hung;
+	flash->host->shut(flash->host->arg, flash->device, shut, hung);
+}
+
+/* The read that goes next; NULL: none can. */
+static struct tier_req *read_next(struct flash *flash)
+{
+	struct lane *lane = &flash->reads_waiting;
+	if (lane_empty(lane) && flash->reading_background < FLASH_READS_BACKGROUND)
+		lane = &flash->reads_background;
+	struct tier_req *req = list_empty(&flash->reads_free) ? NULL : lane_first(lane, 0);
+	if (!req || (flash->reading && flash->reading_bytes + req->entry.stored_length > FLASH_READS_BYTES))
+		return NULL;
+	lane_take(lane, req);
+	return req;
+}
+
 static int reads_start(struct flash *flash)
 {
-	int did = 0;
-	while (!list_empty(&flash->reads_free)) {
-		struct list *node = list_pop_front(&flash->reads_waiting);
-		if (!node)
-			node = list_pop_front(&flash->reads_background);
-		if (!node)
-			break;
-		struct tier_req *req = LIST_OF(node, struct tier_req, link);
+	int did = reads_ill(flash);
+	for (struct tier_req *req; (req = read_next(flash));) {
+		uint64_t now = flash_now(flash);
 		/* Asked now, in the thread that moves parts and frees segments: it stays true while `readers` counts us. */
 		if (!flash->host->place(flash->host->arg, flash->device, &req->entry, &req->page)) {
 			flash_finish(req, CAIRN_MISS);
@@ -602,12 +672,22 @@ static int reads_start(struct flash *flash)
 			flash_finish(req, CAIRN_DAMAGED); /* a place that no segment has: from a damaged index */
 			continue;
 		}
+		uint32_t turn = breaker_ask(&flash->breaker, now);
+		if (!turn) {
+			flash_finish(req, CAIRN_E_IO);
+			continue;
+		}
 		struct read *read = LIST_OF(list_pop_front(&flash->reads_free), struct read, link);
 		read->req = req;
 		read->flash = flash;
 		read->segment = segment;
-		read->again = 0;
-		read->started_ns = flash_now(flash);
+		read->again = read->bad = 0;
+		read->turn = turn;
+		read->started_ns = now;
+		flash->reading++;
+		flash->reading_background += req->background;
+		flash->reading_bytes += req->entry.stored_length;
+		read->ill_ns = now + FLASH_ILL_NS + flash->reading_bytes * FLASH_ILL_BYTES_NS;
 		flash->segments[segment].readers++;
 		read_submit(read);
 	}
@@ -649,10 +729,10 @@ static int inbox_sort(struct flash *flash)
 		}
 		switch (req->op) {
 		case TIER_READ:
-			list_push_back(req->background ? &flash->reads_background : &flash->reads_waiting, node);
+			lane_push(req->background ? &flash->reads_background : &flash->reads_waiting, req);
 			break;
 		case TIER_WRITE:
-			list_push_back(req->background ? &flash->writes_background : &flash->writes, node);
+			lane_push(req->background ? &flash->writes_background : &flash->writes, req);
 			break;
 		case TIER_SYNC:
 			list_push_back(&flash->syncs, node);
@@ -678,6 +758,9 @@ static void publish(struct flash *flash)
 	flash->stat.open_segments = open;
 	flash->stat.segment_bytes = flash->label.segment_bytes;
 	flash->stat.direct = flash->io->direct;
+	flash->stat.reads_shut = flash->breaker.state;
+	flash->stat.reads_shut_times = flash->breaker.opened;
+	flash->stat.reads_refused = flash->breaker.refused;
 	flash->stat.used_bytes = flash->label.segments_offset + (uint64_t)flash->backed * flash->label.segment_bytes;
 	pthread_mutex_unlock(&flash->lock);
 }
@@ -700,9 +783,13 @@ static int flash_step(void *tier, uint64_t timeout_ns)
 	/* What waits for time and not for a completion: the flush of `none` parts, a search for a victim, growth. */
 	if (wait > FLASH_UNFLUSHED_NS / 4 && flash->unflushed_bytes)
 		wait = FLASH_UNFLUSHED_NS / 4;
-	if (wait > 50000000ull && (!list_empty(&flash->writes) || !list_empty(&flash->writes_background)))
+	if (wait > 50000000ull && flash_writes_wait(flash))
 		wait = 50000000ull;
+	if (wait > FLASH_ILL_NS / 50 && (flash->reading || flash->shut))
+		wait = FLASH_ILL_NS / 50;
+	shut_tell(flash);
 	did |= flash->io->ops->poll(flash->io, wait) > 0;
+	shut_tell(flash);
 	if (did)
 		publish(flash);
 	return did;
@@ -744,7 +831,7 @@ static int flash_quiet(struct flash *flash)
 	pthread_mutex_lock(&flash->lock);
 	int queued = !list_empty(&flash->inbox);
 	pthread_mutex_unlock(&flash->lock);
-	return !queued && list_empty(&flash->reads_waiting) && list_empty(&flash->reads_background) &&
+	return !queued && lane_empty(&flash->reads_waiting) && lane_empty(&flash->reads_background) &&
 	       (flash->readonly || (commit_idle(flash) && !ledger_gathered(&flash->ledger)));
 }
 

@@ -42,6 +42,8 @@ struct flash_recovery {
 int flash_recover(struct flash *flash, struct flash_recovery *ret_recovery);
 /* Begins a new run: durable counters, wiped tails. After it the loop owns the device. next_birth: of the store. */
 int flash_start(struct flash *flash, uint64_t next_birth);
+/* The weight of a flow (tier_req.flow); 0: SHARE_WEIGHT. Any thread. */
+void flash_share(struct flash *flash, uint32_t flow, uint32_t weight);
 /* Memory that parts lie in: once, before the loop starts. And, from any thread, that a piece of it is about to be
  * unmapped. */
 void flash_buffers(struct flash *flash, const struct io_vec *vec, uint32_t nvec);

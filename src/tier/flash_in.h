@@ -12,7 +12,9 @@
 
 #include <pthread.h>
 
+#include "policy/breaker.h"
 #include "tier/flash.h"
+#include "tier/lane.h"
 
 enum {
 	FLASH_GROUPS = 4,            /* in flight */
@@ -21,10 +23,14 @@ enum {
 	FLASH_GROUP_BYTES = 16 << 20, /* of payload, unless one part is longer */
 	FLASH_OPEN = 8,              /* open segments */
 	FLASH_READS = 64,            /* in flight */
+	FLASH_READS_BACKGROUND = 32, /* of them */
+	FLASH_READS_BYTES = 32 << 20, /* in flight, unless one part is longer: what waits here is shared out, there not */
 	FLASH_CARRY = 16,            /* parts carried over at once */
 	FLASH_UNFLUSHED_BYTES = 64 << 20,
 };
 #define FLASH_UNFLUSHED_NS 1000000000ull /* longest that a `none` part stays unflushed */
+#define FLASH_ILL_NS 5000000000ull       /* a read that takes longer, beside what its bytes may take, is a bad one */
+#define FLASH_ILL_BYTES_NS 250ull        /* a byte in flight: 4 MB a second */
 #define FLASH_REFUSE_NS 5000000000ull    /* after repeated failures writes are refused so long */
 
 enum segment_state {
@@ -92,6 +98,9 @@ struct read {
 	uint32_t segment;
 	uint64_t started_ns;
 	uint8_t again; /* read a second time after a failed check */
+	uint8_t bad;   /* the breaker was told that it takes too long */
+	uint32_t turn; /* of the breaker */
+	uint64_t ill_ns; /* when it takes too long */
 	struct list link;
 };
 
@@ -151,8 +160,13 @@ struct flash {
 	struct group groups[FLASH_GROUPS];
 	struct read *reads;
 	struct list reads_free;    /* struct read */
-	struct list reads_waiting, reads_background; /* struct tier_req */
-	struct list writes, writes_background; /* struct tier_req in order of ticket */
+	struct lane reads_waiting, reads_background, writes, writes_background;
+	struct list carried;       /* struct tier_req: writes that go before all others */
+	uint32_t weights[SHARE_FLOWS]; /* relaxed: any thread may change them */
+	struct breaker breaker;    /* of reads */
+	uint32_t reading, reading_background; /* numbers in flight */
+	uint64_t reading_bytes, ill_next_ns;
+	int shut, hung;            /* as the host was told */
 	struct list syncs;
 	struct list decides, gathered, deciding; /* to be added to the ledger, added, in the batch in flight */
 	uint64_t sequence;         /* of the last group */
@@ -241,6 +255,7 @@ void flash_device_error(struct flash *flash, int errnum); /* counts; opens the b
 void flash_segment_set(struct flash *flash, uint32_t segment, uint8_t state); /* keeps the counts */
 void flash_segment_back(struct flash *flash, uint32_t segment, uint8_t backed);
 int flash_refused(struct flash *flash);
+int flash_writes_wait(const struct flash *flash); /* whether anything waits to be written */
 
 /* commit.c: each returns whether it did anything */
 int commit_groups(struct flash *flash);
@@ -254,6 +269,22 @@ void commit_close_segment(struct flash *flash, uint32_t open);
 struct open_segment *commit_open_find(struct flash *flash, uint32_t segment);
 uint32_t commit_entry_room(const struct flash *flash, const struct open_segment *open);
 int commit_segment_record(struct flash *flash, uint32_t segment, uint8_t state);
+
+enum room_why {
+	ROOM_WAITS = 0, /* one is being opened, or room is made */
+	ROOM_NONE = 1,  /* there is none to be had */
+	ROOM_OWN = 2,   /* room is made of its tenant's own: it is at its quota */
+};
+
+/* room.c */
+/* Pages left for groups when the footer of what is in the segment, and of `more` parts, is set aside. */
+uint32_t room_pages_left(const struct flash *flash, const struct open_segment *open, uint32_t more);
+/* Starts a new life of a free segment for a tenant. 1: begun; 0: none is to be had now. */
+int room_open(struct flash *flash, const uint8_t tenant[16]);
+/* The victim's parts that must stay have the last segment for themselves: what else came into it they would lack. */
+int room_carry_only(const struct flash *flash);
+/* The open segment that takes this part next; NULL: *ret_why says why. another: a new one may be opened for it. */
+struct open_segment *room_find(struct flash *flash, const struct tier_req *req, int another, enum room_why *ret_why);
 
 /* clean.c */
 int clean_step(struct flash *flash);

@@ -31,6 +31,7 @@ struct tier_req {
 	uint32_t background;       /* 1: after urgent requests */
 	struct fmt_entry entry;    /* write: identity, lengths, checks, birth; read: key, space, part, raw_length */
 	uint8_t tenant[16];        /* write: whose segment */
+	uint32_t flow;             /* whose share of the bandwidth it takes, below SHARE_FLOWS; each is in order */
 	void *bytes;               /* page-aligned; room of stored_length rounded up to a page */
 	uint32_t page;             /* read: place, asked of the host when the read begins */
 	uint64_t check;            /* read: stored check that proves bytes and identity */
@@ -78,6 +79,9 @@ struct tier_host {
 	int (*may_own)(void *arg, uint32_t device, const uint8_t *tenant);
 	/* Nothing in pages [from, to) can be read any more: all parts there are gone. */
 	void (*lost)(void *arg, uint32_t device, uint32_t from, uint32_t to, uint32_t reason);
+	/* Reads of this device are stepped over from now on (`shut`: it failed, or was too slow, several times in a row),
+	 * or may be asked for again. hung: nor is there any use in waiting for those under way. */
+	void (*shut)(void *arg, uint32_t device, int shut, int hung);
 	/* While opening: a part that is in the medium. Durable once the tier has started. */
 	void (*found)(void *arg, uint32_t device, const struct fmt_entry *entry, uint32_t page);
 	/* While opening: `found` will be told of these next, at most TIER_COMING of them. Only a hint; may be NULL. */

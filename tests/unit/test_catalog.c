@@ -212,7 +212,7 @@ static void assert_key(struct model *model, uint32_t space, uint32_t key)
 	any = any == NONE ? ghost : any;
 	assert_int_equal(find_any(model->catalog, space, 1000 + key), any == NONE ? 0 : model->items[any].entry);
 	prefix_of(1000 + key, prefix);
-	catalog_presence(model->catalog, space, prefix, ready, &cookie, &seen_memory, &seen_flash);
+	catalog_presence(model->catalog, space, prefix, ready, &cookie, 0, &seen_memory, &seen_flash);
 	assert_true(seen_memory == memory && seen_flash == flash);
 }
 
@@ -380,12 +380,12 @@ static void test_catalog__all_parts_come_with_one_probe_when_there_are_64(void *
 		e->flags = part % 3 ? 0 : CATALOG_FLASH;
 	}
 	prefix_of(5, prefix);
-	catalog_presence(catalog, 3, prefix, ready, &cookie, &memory, &flash);
+	catalog_presence(catalog, 3, prefix, ready, &cookie, 0, &memory, &flash);
 	for (uint32_t part = 0; part < 64; part++) {
 		assert_int_equal(memory >> part & 1, part % 2 == 0);
 		assert_int_equal(flash >> part & 1, part % 3 == 0);
 	}
-	catalog_presence(catalog, 2, prefix, ready, &cookie, &memory, &flash);
+	catalog_presence(catalog, 2, prefix, ready, &cookie, 0, &memory, &flash);
 	assert_true(!memory && !flash);
 	catalog_close(catalog);
 }

@@ -233,6 +233,7 @@ static void test_recover__keeps_part_when_read_fails(void **state)
 	assert_int_equal(stat_of(store).tier[CAIRN_TIER_FLASH].damaged_parts, 0);
 	faults.read_error_ppm = 0;
 	sim_set_faults(world.sim, NULL, &faults);
+	world_run(&world, store, 1100); /* the device is stepped over so long */
 	assert_int_equal(found_of(store, space, 0, 5), 5);
 	/* One wrong bit on the wire, not on the disk: the second look finds it good. */
 	store = world_reopen(&world, store);

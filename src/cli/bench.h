@@ -171,7 +171,8 @@ void bench_pump_done(struct bench_pump *pump);
 /* A cairnd of our own, a child of this process: it ends with us, however we end. */
 struct bench_daemon {
 	int pid; /* 0: none */
-	char *local, *remote; /* places: unix:PATH, tcp+plain://127.0.0.1:PORT */
+	char *local, *remote, *secure; /* places: unix:PATH, tcp+plain://127.0.0.1:PORT, tcp://127.0.0.1:PORT */
+	char *token;                   /* the file of a token for the last one */
 };
 /* Over `dir`/name, as planned (no_flash: nothing goes to flash; flash_bytes 0: as it lies there). 0, or CLI_ERROR after
  * a message; bench_daemon_end in both cases. */
@@ -179,8 +180,9 @@ int bench_daemon_start(struct bench *bench, const char *name, const struct bench
                        struct bench_daemon *daemon);
 void bench_daemon_end(struct bench_daemon *daemon);
 double bench_daemon_cpu(const struct bench_daemon *daemon); /* CPU seconds so far */
-/* The store behind a place, with the space of bench_store. 0, or CLI_ERROR after a message; *ret_store is NULL then. */
-int bench_connect(const char *place, cairn **ret_store, cairn_space **ret_space);
+/* The store behind a place, with the space of bench_store; token: a file, NULL: none. 0, or CLI_ERROR after a message;
+ * *ret_store is NULL then. */
+int bench_connect(const char *place, const char *token, cairn **ret_store, cairn_space **ret_space);
 /* Bytes of one area that is walked from end to end, so that no cache serves it: four times the last-level one, but at
  * most one of `areas` such parts of half of the free memory; less with --quick. Whole batches. */
 uint64_t bench_cold_bytes(const struct bench *bench, uint64_t areas);
@@ -205,8 +207,9 @@ void bench_cpu_note(struct bench *bench, const char *name, double client_s, doub
 /* ---- bench_loop.c: bytes over loopback TCP, without cairn -------------------------------------------------------- */
 
 struct bench_loop;
-/* So many connections within this process. NULL after a message. */
-struct bench_loop *bench_loop_open(uint32_t streams);
+/* So many connections within this process; secure: by SSL_write and SSL_read, with a key of its own. NULL after a
+ * message. */
+struct bench_loop *bench_loop_open(uint32_t streams, int secure);
 /* Sends `bytes` from one memory into the other, a share over each connection, by two threads each. GB/s; 0 after a
  * message. */
 double bench_loop_run(struct bench_loop *loop, const uint8_t *from, uint8_t *to, uint64_t bytes);

@@ -70,7 +70,7 @@ static int clients_start(struct bench *bench)
 	bench_fill_random(bench, work->from, work->bytes);
 	plan.memory_bytes = work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
 	int error = bench_daemon_start(bench, "clients", &plan, &work->daemon);
-	error = error ? error : bench_connect(work->daemon.local, &work->store, &work->space);
+	error = error ? error : bench_connect(work->daemon.local, NULL, &work->store, &work->space);
 	if (error)
 		return error;
 	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
@@ -87,7 +87,7 @@ static int clients_child(const struct clients_work *work, uint32_t number)
 
 	room = room ? room : BENCH_BATCH;
 	uint8_t *to = bench_map(room * BENCH_PART_BYTES);
-	if (!to || bench_connect(work->daemon.local, &store, &space))
+	if (!to || bench_connect(work->daemon.local, NULL, &store, &space))
 		return 1;
 	shared->ready[number] = 1;
 	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))

@@ -51,7 +51,8 @@ static int daemon_configure(const char *file, const char *dir, const struct benc
 
 	if (!to)
 		return say_error("%s: %s", say_name(file), strerror(errno));
-	fprintf(to, "dir: \"%s\"\nlisten: [\"%s\", \"%s\"]\nfree_floor: 1\n", dir, daemon->local, daemon->remote);
+	fprintf(to, "dir: \"%s\"\nlisten: [\"%s\", \"%s\", \"%s\"]\nfree_floor: 1\n", dir, daemon->local,
+	        daemon->remote, daemon->secure);
 	if (plan->memory_bytes)
 		fprintf(to, "memory: %llu\n", (unsigned long long)plan->memory_bytes);
 	if (plan->catalog_bytes)
@@ -129,11 +130,26 @@ static int daemon_await(struct bench_daemon *daemon, const char *log)
 	return CLI_ERROR;
 }
 
+/* A token for what is encrypted, in a file of our own. 0, or CLI_ERROR after a message. */
+static int daemon_token(const char *dir, const char *path)
+{
+	struct cairn_token_desc desc = {.size = sizeof desc};
+	char text[CAIRN_TOKEN_TEXT];
+
+	if (cairn_token_new(dir, &desc, text))
+		return say_error("%s", cairn_error_text());
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return say_error("%s: %s", say_name(path), strerror(errno));
+	int error = dprintf(fd, "%s\n", text) < 0;
+	return close(fd) || error ? say_error("%s: %s", say_name(path), strerror(errno)) : 0;
+}
+
 int bench_daemon_start(struct bench *bench, const char *name, const struct bench_plan *plan,
                        struct bench_daemon *daemon)
 {
 	char *base = realpath(bench->dir, NULL), *dir, *file, *log;
-	unsigned port = daemon_port();
+	unsigned port = daemon_port(), other = daemon_port();
 	pid_t parent = getpid();
 
 	if (!base || !port) {
@@ -142,7 +158,9 @@ int bench_daemon_start(struct bench *bench, const char *name, const struct bench
 	}
 	if (asprintf(&dir, "%s/%s", base, name) < 0 || asprintf(&file, "%s/%s.yaml", base, name) < 0 ||
 	    asprintf(&log, "%s/%s.log", base, name) < 0 || asprintf(&daemon->local, "unix:%s/%s.sock", base, name) < 0 ||
-	    asprintf(&daemon->remote, "tcp+plain://127.0.0.1:%u", port) < 0)
+	    asprintf(&daemon->remote, "tcp+plain://127.0.0.1:%u", port) < 0 ||
+	    asprintf(&daemon->secure, "tcp://127.0.0.1:%u", other) < 0 ||
+	    asprintf(&daemon->token, "%s/%s.token", base, name) < 0)
 		abort();
 	int error = daemon_configure(file, dir, plan, daemon);
 	fflush(NULL);
@@ -154,6 +172,8 @@ int bench_daemon_start(struct bench *bench, const char *name, const struct bench
 		daemon_exec(file, log, parent);
 	if (!error)
 		error = daemon_await(daemon, log);
+	if (!error)
+		error = daemon_token(dir, daemon->token);
 	free(base);
 	free(dir);
 	free(file);
@@ -177,7 +197,9 @@ void bench_daemon_end(struct bench_daemon *daemon)
 	daemon->pid = 0;
 	free(daemon->local);
 	free(daemon->remote);
-	daemon->local = daemon->remote = NULL;
+	free(daemon->secure);
+	free(daemon->token);
+	daemon->local = daemon->remote = daemon->secure = daemon->token = NULL;
 }
 
 double bench_daemon_cpu(const struct bench_daemon *daemon)
@@ -192,9 +214,9 @@ double bench_daemon_cpu(const struct bench_daemon *daemon)
 
 /* ---- its clients ------------------------------------------------------------------------------------------------- */
 
-int bench_connect(const char *place, cairn **ret_store, cairn_space **ret_space)
+int bench_connect(const char *place, const char *token, cairn **ret_store, cairn_space **ret_space)
 {
-	struct cairn_options options = {.size = sizeof options};
+	struct cairn_options options = {.size = sizeof options, .token_file = token};
 	struct cairn_space_desc desc;
 
 	bench_desc(&desc);

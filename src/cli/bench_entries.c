@@ -311,7 +311,7 @@ static int entries_served(struct bench *bench, struct entries_work *work)
 	int error = entries_close(work);
 
 	error = error ? error : bench_daemon_start(bench, "entries", &plan, &daemon);
-	error = error ? error : bench_connect(daemon.local, &work->store, &work->space);
+	error = error ? error : bench_connect(daemon.local, NULL, &work->store, &work->space);
 	for (uint32_t round = 0; round <= bench->rounds && !error; round++) {
 		bench_step(bench, "matching through a cairnd", round);
 		error = say_stopped ? CLI_ERROR : entries_matches(bench, work, take, release);

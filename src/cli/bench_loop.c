@@ -2,7 +2,7 @@
 /*
  * The limit of what travels: bytes over loopback TCP within this process, without cairn, a sender and a receiver thread
  * for each connection. Both use the system's congestion control and buffers, as cairn does, and give the kernel as much
- * as it takes at once.
+ * as it takes at once; or OpenSSL, with the cipher and the reading ahead that cairn uses.
  * Threads: two for each connection while it runs. Memory: the sockets.
  * Invariant: what is said to have been sent has been received whole.
  */
@@ -10,6 +10,9 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <openssl/evp.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,10 +32,12 @@ struct loop_side {
 	uint8_t *memory;
 	uint64_t bytes;
 	int failed;
+	SSL *ssl; /* NULL: in plain */
 };
 
 struct bench_loop {
 	uint32_t streams;
+	SSL_CTX *client, *server;
 	struct loop_side sender[LOOP_STREAMS], receiver[LOOP_STREAMS];
 };
 
@@ -52,7 +57,14 @@ static void *loop_send(void *arg)
 {
 	struct loop_side *side = arg;
 
-	for (uint64_t at = 0; at < side->bytes && !side->failed;) {
+	for (uint64_t at = 0; at < side->bytes && !side->failed && side->ssl;) {
+		uint64_t left = side->bytes - at;
+		int sent = SSL_write(side->ssl, side->memory + at, (int)(left < BENCH_PART_BYTES ? left : BENCH_PART_BYTES));
+
+		side->failed = sent <= 0;
+		at += sent > 0 ? (uint64_t)sent : 0;
+	}
+	for (uint64_t at = 0; at < side->bytes && !side->failed && !side->ssl;) {
 		ssize_t sent = send(side->fd, side->memory + at, side->bytes - at, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (sent > 0)
@@ -67,7 +79,14 @@ static void *loop_receive(void *arg)
 {
 	struct loop_side *side = arg;
 
-	for (uint64_t at = 0; at < side->bytes && !side->failed;) {
+	for (uint64_t at = 0; at < side->bytes && !side->failed && side->ssl;) {
+		uint64_t left = side->bytes - at;
+		int got = SSL_read(side->ssl, side->memory + at, (int)(left < BENCH_PART_BYTES ? left : BENCH_PART_BYTES));
+
+		side->failed = got <= 0;
+		at += got > 0 ? (uint64_t)got : 0;
+	}
+	for (uint64_t at = 0; at < side->bytes && !side->failed && !side->ssl;) {
 		ssize_t got = recv(side->fd, side->memory + at, side->bytes - at, MSG_DONTWAIT);
 
 		if (got > 0)
@@ -89,7 +108,66 @@ static int loop_connect(int listener, const struct sockaddr_in *address, int *re
 	return *ret_to < 0 || setsockopt(*ret_from, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) ? -1 : 0;
 }
 
-struct bench_loop *bench_loop_open(uint32_t streams)
+/* ---- TLS --------------------------------------------------------------------------------------------------------- */
+
+/* A key, and a certificate that it has signed itself, good for an hour. 0, or -1. */
+static int loop_certify(SSL_CTX *context)
+{
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	X509 *certificate = X509_new();
+	int good = key && certificate && ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1) &&
+	           X509_gmtime_adj(X509_getm_notBefore(certificate), 0) &&
+	           X509_gmtime_adj(X509_getm_notAfter(certificate), 3600) && X509_set_pubkey(certificate, key) &&
+	           X509_sign(certificate, key, EVP_sha256()) && SSL_CTX_use_certificate(context, certificate) == 1 &&
+	           SSL_CTX_use_PrivateKey(context, key) == 1;
+
+	X509_free(certificate);
+	EVP_PKEY_free(key);
+	return good ? 0 : -1;
+}
+
+static SSL_CTX *loop_context(const SSL_METHOD *method)
+{
+	SSL_CTX *context = SSL_CTX_new(method);
+
+	if (context && SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) &&
+	    SSL_CTX_set_ciphersuites(context, "TLS_AES_128_GCM_SHA256") && SSL_CTX_set_num_tickets(context, 0)) {
+		SSL_CTX_set_read_ahead(context, 1);
+		SSL_CTX_set_default_read_buffer_len(context, 256 << 10);
+		return context;
+	}
+	SSL_CTX_free(context);
+	return NULL;
+}
+
+static void *loop_accept(void *arg)
+{
+	struct loop_side *side = arg;
+
+	side->failed = SSL_accept(side->ssl) != 1;
+	return NULL;
+}
+
+static int loop_secure(struct bench_loop *loop, uint32_t stream)
+{
+	struct loop_side *sender = &loop->sender[stream], *receiver = &loop->receiver[stream];
+	pthread_t thread;
+
+	sender->ssl = SSL_new(loop->server);
+	receiver->ssl = SSL_new(loop->client);
+	if (!sender->ssl || !receiver->ssl || !SSL_set_fd(sender->ssl, sender->fd) ||
+	    !SSL_set_fd(receiver->ssl, receiver->fd) || pthread_create(&thread, NULL, loop_accept, sender))
+		return -1;
+	int failed = SSL_connect(receiver->ssl) != 1;
+	if (failed)
+		shutdown(receiver->fd, SHUT_RDWR);
+	pthread_join(thread, NULL);
+	return failed || sender->failed ? -1 : 0;
+}
+
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+struct bench_loop *bench_loop_open(uint32_t streams, int secure)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t length = sizeof address;
@@ -101,8 +179,14 @@ struct bench_loop *bench_loop_open(uint32_t streams)
 
 	for (uint32_t i = 0; i < LOOP_STREAMS && loop; i++)
 		loop->sender[i].fd = loop->receiver[i].fd = -1;
+	if (!error && secure) {
+		loop->client = loop_context(TLS_client_method());
+		loop->server = loop_context(TLS_server_method());
+		error = !loop->client || !loop->server || loop_certify(loop->server);
+	}
 	for (uint32_t i = 0; i < streams && !error; i++, loop->streams++)
-		error = loop_connect(listener, &address, &loop->sender[i].fd, &loop->receiver[i].fd);
+		error = loop_connect(listener, &address, &loop->sender[i].fd, &loop->receiver[i].fd) ||
+		        (secure && loop_secure(loop, i));
 	if (error)
 		say_error("no connection over loopback: %s", strerror(errno));
 	if (listener >= 0)
@@ -123,8 +207,8 @@ double bench_loop_run(struct bench_loop *loop, const uint8_t *from, uint8_t *to,
 	for (uint32_t i = 0; i < loop->streams; i++) {
 		struct loop_side *sender = &loop->sender[i], *receiver = &loop->receiver[i];
 
-		*sender = (struct loop_side){sender->fd, (uint8_t *)(uintptr_t)from + i * share, share, 0};
-		*receiver = (struct loop_side){receiver->fd, to + i * share, share, 0};
+		*sender = (struct loop_side){sender->fd, (uint8_t *)(uintptr_t)from + i * share, share, 0, sender->ssl};
+		*receiver = (struct loop_side){receiver->fd, to + i * share, share, 0, receiver->ssl};
 		if (pthread_create(&threads[started], NULL, loop_receive, receiver))
 			break;
 		started++;
@@ -153,10 +237,14 @@ void bench_loop_close(struct bench_loop *loop)
 	if (!loop)
 		return;
 	for (uint32_t i = 0; i < LOOP_STREAMS; i++) {
+		SSL_free(loop->sender[i].ssl);
+		SSL_free(loop->receiver[i].ssl);
 		if (loop->sender[i].fd >= 0)
 			close(loop->sender[i].fd);
 		if (loop->receiver[i].fd >= 0)
 			close(loop->receiver[i].fd);
 	}
+	SSL_CTX_free(loop->client);
+	SSL_CTX_free(loop->server);
 	free(loop);
 }

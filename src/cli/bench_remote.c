@@ -16,22 +16,27 @@ static const struct bench_figure remote_figures[] = {
 	{"remote.get", "GB/s", "send and receive", "parts of 2 MiB over loopback TCP; the caller checks", 0, 0.9, 0, 0},
 	{"remote.get.checked", "GB/s", "send and receive", "the same, checked as they come", 0, 0.7, 0, 0},
 	{"remote.put", "GB/s", "send and receive", "parts of 2 MiB over loopback TCP, checked by both", 0, 0.7, 0, 0},
+	{"remote.get.tls", "GB/s", "SSL_write and SSL_read", "the same over TLS 1.3, checked", 0, 0.9, 0, 0},
 	{"remote.batch", "GB/s", "single gets", "gets of 8 parts a call, checked", 0, 1, 0, 0},
 };
 
 enum {
-	REMOTE_STREAMS = 2
+	REMOTE_STREAMS = 2,
+	REMOTE_PUT = 2, /* places in the list above */
+	REMOTE_TLS = 3,
+	REMOTE_FIGURES = 4 /* that have the loop as their limit */
 };
 static const char *const remote_limits[2] = {"send and receive, 1 stream", "send and receive, 2 streams"};
+static const char *const remote_tls_limits[2] = {"SSL_write, SSL_read, 1 stream", "SSL_write, SSL_read, 2 streams"};
 
 struct remote_work {
 	struct bench_daemon daemon;
-	cairn *store;
-	cairn_space *space;
-	struct bench_loop *loops[REMOTE_STREAMS];
+	cairn *store, *secure;
+	cairn_space *space, *secure_space;
+	struct bench_loop *loops[REMOTE_STREAMS], *secure_loops[REMOTE_STREAMS];
 	uint8_t *from, *to;
 	uint64_t bytes, parts;
-	double client_cpu_s[4], daemon_cpu_s[4], gb[4]; /* by figure */
+	double client_cpu_s[REMOTE_FIGURES], daemon_cpu_s[REMOTE_FIGURES], gb[REMOTE_FIGURES];
 };
 
 static int remote_start(struct bench *bench)
@@ -49,21 +54,23 @@ static int remote_start(struct bench *bench)
 		return CLI_ERROR;
 	bench_fill_random(bench, work->from, work->bytes);
 	for (uint32_t i = 0; i < REMOTE_STREAMS; i++)
-		if (!(work->loops[i] = bench_loop_open(i + 1)))
+		if (!(work->loops[i] = bench_loop_open(i + 1, 0)) || !(work->secure_loops[i] = bench_loop_open(i + 1, 1)))
 			return CLI_ERROR;
 	plan.memory_bytes = 2 * work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
 	int error = bench_daemon_start(bench, "remote", &plan, &work->daemon);
-	error = error ? error : bench_connect(work->daemon.remote, &work->store, &work->space);
+	error = error ? error : bench_connect(work->daemon.remote, NULL, &work->store, &work->space);
+	if (bench_wants(bench, "remote.get.tls") && !error)
+		error = bench_connect(work->daemon.secure, work->daemon.token, &work->secure, &work->secure_space);
 	if (error)
 		return error;
 	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
 }
 
 /* The limit: with one stream and with two. 0, or CLI_ERROR after a message. */
-static int remote_limit(struct remote_work *work, double ret_limits[2])
+static int remote_limit(struct remote_work *work, struct bench_loop *const *loops, double ret_limits[2])
 {
 	for (uint32_t i = 0; i < REMOTE_STREAMS; i++) {
-		ret_limits[i] = bench_loop_run(work->loops[i], work->from, work->to, work->bytes);
+		ret_limits[i] = bench_loop_run(loops[i], work->from, work->to, work->bytes);
 		if (!(ret_limits[i] > 0))
 			return CLI_ERROR;
 	}
@@ -75,8 +82,10 @@ static double remote_value(struct remote_work *work, uint32_t figure, uint32_t r
 {
 	double client = bench_cpu(), daemon = bench_daemon_cpu(&work->daemon), value;
 
-	if (figure == 2)
+	if (figure == REMOTE_PUT)
 		value = bench_put_parts(work->store, work->space, work->from, work->parts, work->parts, BENCH_BATCH);
+	else if (figure == REMOTE_TLS)
+		value = bench_get_parts(work->secure, work->secure_space, work->to, 0, work->parts, BENCH_BATCH, 0);
 	else
 		value = bench_get_parts(work->store, work->space, work->to, 0, work->parts, BENCH_BATCH,
 		                        figure ? 0 : BENCH_UNCHECKED);
@@ -90,20 +99,21 @@ static double remote_value(struct remote_work *work, uint32_t figure, uint32_t r
 
 static int remote_figure(struct bench *bench, struct remote_work *work, uint32_t figure, uint32_t round)
 {
+	struct bench_loop *const *loops = figure == REMOTE_TLS ? work->secure_loops : work->loops;
 	double limits[2];
 
-	if (round % 2 && remote_limit(work, limits))
+	if (round % 2 && remote_limit(work, loops, limits))
 		return CLI_ERROR;
 	memset(work->to, 0, work->bytes);
 	double value = remote_value(work, figure, round);
 	if (!(value > 0))
 		return CLI_ERROR;
-	if (figure != 2 && memcmp(work->from, work->to, work->bytes))
+	if (figure != REMOTE_PUT && memcmp(work->from, work->to, work->bytes))
 		return say_error("what was got is not what was put");
-	if (!(round % 2) && remote_limit(work, limits))
+	if (!(round % 2) && remote_limit(work, loops, limits))
 		return CLI_ERROR;
 	bench_add_either(bench, round, remote_figures[figure].name, value, limits);
-	return figure == 2 ? bench_forget_parts(work->store, work->space, work->parts, work->parts) : 0;
+	return figure == REMOTE_PUT ? bench_forget_parts(work->store, work->space, work->parts, work->parts) : 0;
 }
 
 static int remote_batch(struct bench *bench, struct remote_work *work, uint32_t round)
@@ -125,7 +135,7 @@ static int remote_round(struct bench *bench, uint32_t round)
 {
 	int error = 0;
 
-	for (uint32_t i = 0; i < 3 && !error; i++)
+	for (uint32_t i = 0; i < REMOTE_FIGURES && !error; i++)
 		if (bench_wants(bench, remote_figures[i].name))
 			error = remote_figure(bench, bench->work, i, round);
 	if (!error && bench_wants(bench, "remote.batch"))
@@ -137,10 +147,10 @@ static int remote_finish(struct bench *bench)
 {
 	const struct remote_work *work = bench->work;
 
-	for (uint32_t i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < REMOTE_FIGURES; i++) {
 		const char *name = remote_figures[i].name;
 
-		bench_choose(bench, name, remote_limits);
+		bench_choose(bench, name, i == REMOTE_TLS ? remote_tls_limits : remote_limits);
 		bench_cpu_note(bench, name, work->client_cpu_s[i], work->daemon_cpu_s[i], work->gb[i]);
 	}
 	return 0;
@@ -154,9 +164,11 @@ static void remote_done(struct bench *bench)
 		return;
 	if (work->store)
 		cairn_close(work->store);
+	if (work->secure)
+		cairn_close(work->secure);
 	bench_daemon_end(&work->daemon);
 	for (uint32_t i = 0; i < REMOTE_STREAMS; i++)
-		bench_loop_close(work->loops[i]);
+		bench_loop_close(work->loops[i]), bench_loop_close(work->secure_loops[i]);
 	bench_unmap(work->from, work->bytes);
 	bench_unmap(work->to, work->bytes);
 	free(work);

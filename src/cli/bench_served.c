@@ -48,7 +48,7 @@ static int served_start(struct bench *bench)
 	bench_fill_random(bench, work->from, work->bytes);
 	plan.memory_bytes = 2 * work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
 	int error = bench_daemon_start(bench, "served", &plan, &work->daemon);
-	error = error ? error : bench_connect(work->daemon.local, &work->store, &work->space);
+	error = error ? error : bench_connect(work->daemon.local, NULL, &work->store, &work->space);
 	if (error)
 		return error;
 	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;

@@ -32,6 +32,7 @@ struct socket_listener {
 
 #define LINK_SPIN_NS 40000
 #define LINK_SPIN_VAIN 6
+#define LINK_LEAST (256 << 10)     /* of a payload, before its receiver is woken */
 #define LINK_UNIX_BUFFER (1 << 20) /* a prompt's keys leave at once */
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -311,6 +312,16 @@ static int receive_some(int fd, uint8_t *to, size_t length, int *fds, uint32_t *
 	return *ret_n >= 0 && descriptors_take(&message, fds, nfds) ? -EPROTO : 0;
 }
 
+/* Waits for what is still to come of a payload: to be woken for each packet costs more than to take it. */
+static int payload_wait(int fd, size_t left, int64_t deadline_ms)
+{
+	int least = left < LINK_LEAST ? (int)left : LINK_LEAST, one = 1;
+	if (left < LINK_LEAST / 4 || setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)))
+		return socket_wait(fd, POLLIN, deadline_ms);
+	int error = socket_wait(fd, POLLIN, deadline_ms);
+	return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof(one)) && !error ? -errno : error;
+}
+
 static int plain_receive(struct link *link, uint8_t *to, size_t length, int *fds, uint32_t *nfds, int64_t deadline_ms)
 {
 	int fd = fd_of(link);
@@ -321,7 +332,9 @@ static int plain_receive(struct link *link, uint8_t *to, size_t length, int *fds
 			error = receive_some(fd, to + got, length - got, fds, nfds, &n);
 		else
 			n = recv(fd, to + got, length - got, MSG_DONTWAIT);
-		if (!error && n <= 0)
+		if (!error && n < 0 && !fds && (errno == EAGAIN || errno == EWOULDBLOCK))
+			error = payload_wait(fd, length - got, deadline_ms);
+		else if (!error && n <= 0)
 			error = n ? socket_retry(fd, POLLIN, deadline_ms) : -ECONNRESET;
 		if (error)
 			return error;

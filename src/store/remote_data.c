@@ -293,53 +293,6 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 
 /* ---- put and get where no memory is shared ----------------------------------------------------------------------- */
 
-/* Sends an item's bytes behind the frame; their checksum. 0 or -errno. */
-static int item_send(struct link *net, const struct cairn_item *item, uint64_t *ret_check)
-{
-	struct digest_xxh xxh;
-	digest_xxh_init(&xxh, 0);
-	buffers_fence(item);
-	for (uint32_t b = 0; b < item->nbufs; b++) {
-		const uint8_t *at = buffer_address(&item->bufs[b]);
-		for (uint64_t left = item->bufs[b].length; left;) {
-			size_t take = left < TRAVEL_CHUNK ? left : TRAVEL_CHUNK;
-			digest_xxh_add(&xxh, at, take);
-			int error = link_send_bytes(net, at, take);
-			if (error)
-				return error;
-			at += take;
-			left -= take;
-		}
-	}
-	*ret_check = digest_xxh_done(&xxh);
-	return 0;
-}
-
-/* The batch, and its parts, each with its checksum behind it: one that changed on its way is not put. */
-static int batch_travel(struct data_work *work, struct cairn_item *items, uint32_t timeout_ms)
-{
-	struct wire_batch *batch = &work->request.u.batch;
-	uint64_t check, bytes = 0;
-	for (uint32_t i = 0; i < batch->nitems; i++) {
-		batch->items[i].offset = bytes;
-		bytes += batch->items[i].length + sizeof(check);
-	}
-	int error = remote_send(work->link, &work->request, data_time_left(work, timeout_ms), bytes);
-	for (uint32_t i = 0; i < batch->nitems && !error; i++) {
-		check = digest_xxh3(NULL, 0, 0);
-		if (!work->refused[i])
-			error = item_send(work->link->net, &items[work->index[i]], &check);
-		if (!error)
-			error = link_send_bytes(work->link->net, &check, sizeof(check));
-	}
-	if (error) {
-		work->broken = 1;
-		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
-	}
-	error = remote_receive(work->remote, work->link, &work->reply);
-	return error ? (work->broken = 1, error) : data_results(work, work->request.u.batch.nitems);
-}
-
 long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
                 const struct cairn_call *call)
 {
@@ -358,7 +311,7 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 		if (!batch->nitems)
 			continue;
 		if (work->remote->tcp) {
-			error = batch_travel(work, items, call->timeout_ms);
+			error = remote_travel(work, items, call->timeout_ms);
 		} else if ((error = remote_stage_fit(work->remote, work->link, bytes))) {
 			work->broken |= error == CAIRN_E_IO;
 		} else {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What remote_data.c and remote_fetch.c share: a batch that is on its way to a cairnd. Threads: its call's own. */
+/*
+ * What remote_data.c, remote_fetch.c and remote_travel.c share: a batch that is on its way to a cairnd.
+ * Threads: its call's own.
+ */
 #ifndef CAIRN_STORE_REMOTE_DATA_H
 #define CAIRN_STORE_REMOTE_DATA_H
 
@@ -34,6 +37,8 @@ void data_fail(struct cairn_item *items, size_t from, size_t n, int error);
 int data_room(const struct cairn_item *item, const struct wire_result *result);
 /* The items that can be asked for; the others get their status. */
 uint32_t data_with_room(struct cairn_item *items, size_t from, size_t to, uint32_t *ret_index);
+/* remote_travel.c: sends a put's batch with its bytes to another server, and takes the reply. 0 or an error. */
+int remote_travel(struct data_work *work, struct cairn_item *items, uint32_t timeout_ms);
 /* remote_fetch.c: remote_get from another server */
 long remote_fetch(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
                   const struct cairn_call *call);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts to another server: the batch, its parts, and a checksum behind each. Of a large batch the checksums are taken by
- * a thread beside the one that sends, which would else wait for memory for a third of its time.
+ * Puts to another server: the batch, its parts, and a checksum behind each. Of a large batch the checksums are taken
+ * by a thread beside the one that sends, which would else wait for memory for a third of its time.
  *
  * Threads: the caller's; for a large batch one more, which ends with the call and only reads. Memory: none.
- * Invariant: a checksum is of the bytes as the caller gave them, whoever takes it; a part that left as something else is
- * refused by the receiver.
+ * Invariant: a checksum is of the bytes as the caller gave them, whoever takes it; a part that left as something else
+ * is refused by the receiver.
  */
 #include <pthread.h>
 #include <signal.h>

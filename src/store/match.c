@@ -87,12 +87,6 @@ int match_rule_holds(const struct match_work *work, uint32_t g, uint64_t tokens)
 	return 1;
 }
 
-/* In memory, whole, or in flash. */
-static int entry_visible(cairn *store, const struct catalog_entry *e)
-{
-	return (e->flags & CATALOG_FLASH) || (e->slot && slot_ready(store, e->slot));
-}
-
 static uint64_t gcd(uint64_t a, uint64_t b)
 {
 	return b ? gcd(b, a % b) : a;
@@ -203,7 +197,8 @@ static int take_group(struct match_work *work, struct match_answer *match, uint3
 	struct catalog_entry *entries = catalog_entries(store->catalog);
 	uint32_t now = watch_now(store);
 	(void)watch_minutes(&store->watch, now);
-	for (uint64_t b = blocks; b-- > match_first_block(group, match->info.tokens);) { /* its head is youngest */
+	uint64_t first = match_first_block(group, match->info.tokens);
+	for (uint64_t b = blocks; b-- > first;) { /* tail first: its head is youngest */
 		struct match_place places[KEY_PARTS_MAX];
 		uint32_t nplaces = 0;
 		for (uint32_t part = 0; part < work->space->space.desc.nparts; part++) {
@@ -214,11 +209,16 @@ static int take_group(struct match_work *work, struct match_answer *match, uint3
 			                                                     work->chains[g]->keys[b].bytes, part);
 			struct catalog_entry *e = entry ? &entries[entry - 1] : NULL;
 			const struct peer_part *far = NULL;
-			if (e && ((e->flags & CATALOG_GHOST) || !entry_visible(store, e)))
+			int memory = e && e->slot && slot_ready(store, e->slot);
+			if (memory || (e && e->flags & CATALOG_FLASH)) {
+				tier = memory ? CAIRN_TIER_MEMORY : CAIRN_TIER_FLASH;
+				places[nplaces++] = (struct match_place){memory ? WORTH_MEMORY : WORTH_FLASH + e->device, e->length};
+			} else { /* a ghost, or on its way in */
 				e = NULL;
-			if (!e && !(far = match_far(work, g, b, part)))
-				continue;
-			places[nplaces++] = match_place(work, e, far, &tier);
+				if (!(far = match_far(work, g, b, part)))
+					continue;
+				places[nplaces++] = match_place(work, NULL, far, &tier);
+			}
 			uint32_t length = e ? e->length : far->length;
 			match->info.bytes += length;
 			match->info.tier_bytes[tier] += length;
@@ -231,10 +231,11 @@ static int take_group(struct match_work *work, struct match_answer *match, uint3
 				entry_touch(store, entry, 1);
 			else
 				entry_use_at(store, e);
-			if (tier == CAIRN_TIER_MEMORY)
+			if (memory)
 				slot_touch(store, e->slot);
 		}
-		match_count(work, g, b, places, nplaces);
+		if (nplaces != 1 || !match_run_goes_on(work, g, b, &places[0]))
+			match_count(work, g, b, places, nplaces);
 	}
 	return 1;
 }

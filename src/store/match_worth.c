@@ -63,11 +63,8 @@ void match_count(struct match_work *work, uint32_t group, uint64_t block, const 
 	for (uint32_t i = 0; i < n; i++)
 		lanes |= 1ull << places[i].lane;
 	struct match_run *run = match_group(work, group)->rule == CAIRN_RULE_ALL ? run_of(work, group, block, lanes) : NULL;
-	for (uint32_t i = 0; i < n; i++) {
-		work->load.bytes[places[i].lane] += places[i].bytes;
-		if (run)
-			run->load.bytes[places[i].lane] += places[i].bytes;
-	}
+	for (uint32_t i = 0; i < n; i++)
+		(run ? &run->load : &work->load)->bytes[places[i].lane] += places[i].bytes;
 }
 
 /* ---- what a prefix takes ----------------------------------------------------------------------------------------- */
@@ -181,13 +178,17 @@ void match_judge(const struct match_work *work, struct cairn_match_info *info)
 {
 	struct worth_best best = {.a = work->space->space.desc.cost_a_s, .b = work->space->space.desc.cost_b_s};
 	int declared = best.a > 0 || best.b > 0;
+	struct worth_load load = work->load;
+	for (uint32_t i = 0; i < work->nruns; i++)
+		for (int lane = 0; lane < WORTH_LANES; lane++)
+			load.bytes[lane] += work->runs[i].load.bytes[lane];
 	lanes_of(work, best.lanes);
-	best_try(&best, info->tokens, &work->load);
+	best_try(&best, info->tokens, &load);
 	if (declared) {
 		best_shorter(work, &best, info->tokens);
 	} else { /* nothing to compare with: all of it */
 		best.tokens = info->tokens;
-		best.time = worth_time(best.lanes, &work->load);
+		best.time = worth_time(best.lanes, &load);
 	}
 	info->worth_tokens = best.tokens;
 	info->load_s = best.time.all_s;

@@ -31,7 +31,7 @@ struct match_work {
 	uint32_t *asked[MATCH_GROUPS]; /* by block: where its parts are in `far`, + 1; 0: it was not asked for */
 	struct peer_part *far;
 	/* What the blocks of the answer lie on. */
-	struct worth_load load;       /* all of it */
+	struct worth_load load;       /* of groups of other rules; with the runs it is all */
 	struct match_run runs[MATCH_RUNS]; /* of groups of rule ALL, each group's from its end on */
 	uint32_t nruns;
 };
@@ -57,6 +57,17 @@ struct match_place match_place(const struct match_work *work, const struct catal
                                const struct peer_part *far, uint32_t *ret_tier);
 /* Counts a block of the answer; a group's last one first. */
 void match_count(struct match_work *work, uint32_t group, uint64_t block, const struct match_place *places, uint32_t n);
+/* The same for a block of one part that lies where the one after it does; else 0, and nothing is counted. */
+static inline int match_run_goes_on(struct match_work *work, uint32_t group, uint64_t block,
+                                    const struct match_place *place)
+{
+	struct match_run *run = work->nruns ? &work->runs[work->nruns - 1] : NULL;
+	if (!run || run->group != group || run->from != block + 1 || run->lanes != 1ull << place->lane)
+		return 0;
+	run->from = block;
+	run->load.bytes[place->lane] += place->bytes;
+	return 1;
+}
 /* The prefix that saves most, and what it takes. */
 void match_judge(const struct match_work *work, struct cairn_match_info *info);
 

@@ -93,7 +93,7 @@ static int stat_json(const struct cairn_stat *stat)
 	json_t *reopen = json_object(), *peers = json_array();
 
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
-		if (stat->tier[i].capacity_bytes || stat->tier[i].parts)
+		if (stat->tier[i].capacity_bytes || stat->tier[i].parts || stat->tier[i].hits)
 			json_array_append_new(tiers, stat_tier_json(i, &stat->tier[i]));
 	for (uint32_t i = 0; i < stat->ndevices; i++)
 		json_array_append_new(devices, stat_device_json(&stat->device[i]));

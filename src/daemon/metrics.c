@@ -52,6 +52,12 @@ static void one(struct text *text, const char *name, const char *type, const cha
 }
 
 /* A family with a line for each tier that is there. `offset`: of a u64 in struct cairn_tier_stat. */
+/* A store has it: of peers' it holds nothing itself. */
+static int tier_there(const struct cairn_stat *stat, uint32_t tier)
+{
+	return stat->tier[tier].capacity_bytes || (tier == CAIRN_TIER_PEER && stat->npeers);
+}
+
 static void of_tiers(struct text *text, const struct cairn_stat *stat, const char *name, const char *type,
                      const char *help, size_t offset)
 {
@@ -59,7 +65,7 @@ static void of_tiers(struct text *text, const struct cairn_stat *stat, const cha
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++) {
 		uint64_t value;
 		memcpy(&value, (const char *)&stat->tier[i] + offset, sizeof(value));
-		if (stat->tier[i].capacity_bytes)
+		if (tier_there(stat, i))
 			text_add(text, "cairn_%s{tier=\"%s\"} %" PRIu64 "\n", name, tiers[i], value);
 	}
 }
@@ -102,7 +108,7 @@ static void use_write(struct text *text, const struct cairn_stat *stat)
 	one(text, "found_tokens_total", "counter", "Tokens that matches found.", stat->found_tokens);
 	family(text, "found_bytes_total", "counter", "Bytes that matches found, by the fastest tier that has them.");
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
-		if (stat->tier[i].capacity_bytes)
+		if (tier_there(stat, i))
 			text_add(text, "cairn_found_bytes_total{tier=\"%s\"} %" PRIu64 "\n", tiers[i], stat->found_bytes[i]);
 	family(text, "memory_eviction_age_seconds", "gauge",
 	       "How long ago what memory evicts was used last; 0: nothing was.");
@@ -188,6 +194,46 @@ static void devices_write(struct text *text, const struct cairn_stat *stat)
 	of_devices(text, stat, "device_read_bytes_per_second", "gauge", "Measured; 0: not yet.", device_read_rate);
 	of_devices(text, stat, "device_write_bytes_per_second", "gauge", "Measured; 0: not yet.", device_write_rate);
 	of_devices(text, stat, "device_read_seconds", "gauge", "One read, smoothed.", device_read_s);
+}
+
+/* ---- peers ------------------------------------------------------------------------------------------------------- */
+
+static void of_peers(struct text *text, const struct cairn_stat *stat, const char *name, const char *type,
+                     const char *help, double (*value)(const struct cairn_peer_stat *peer))
+{
+	if (!stat->npeers)
+		return;
+	family(text, name, type, help);
+	for (uint32_t i = 0; i < stat->npeers; i++) {
+		text_add(text, "cairn_%s{peer=", name);
+		text_quoted(text, stat->peer[i].place);
+		text_add(text, "} %.17g\n", value(&stat->peer[i]));
+	}
+}
+#define PEER_VALUE(field)                                                                                              \
+	static double peer_##field(const struct cairn_peer_stat *peer)                                                     \
+	{                                                                                                                  \
+		return (double)peer->field;                                                                                    \
+	}
+PEER_VALUE(state)
+PEER_VALUE(answers)
+PEER_VALUE(late)
+PEER_VALUE(failures)
+PEER_VALUE(hits)
+PEER_VALUE(hit_bytes)
+PEER_VALUE(damaged_parts)
+PEER_VALUE(answer_s)
+
+static void peers_write(struct text *text, const struct cairn_stat *stat)
+{
+	of_peers(text, stat, "peer_state", "gauge", "0 well, 1 stepped over, 2 tried again.", peer_state);
+	of_peers(text, stat, "peer_answers_total", "counter", "Answers to what it was asked.", peer_answers);
+	of_peers(text, stat, "peer_late_total", "counter", "Answers and parts that came too late.", peer_late);
+	of_peers(text, stat, "peer_failures_total", "counter", "Times that it failed.", peer_failures);
+	of_peers(text, stat, "peer_hits_total", "counter", "Parts that came from it, checked.", peer_hits);
+	of_peers(text, stat, "peer_hit_bytes_total", "counter", "Bytes of them.", peer_hit_bytes);
+	of_peers(text, stat, "peer_damaged_parts_total", "counter", "Parts that failed their check.", peer_damaged_parts);
+	of_peers(text, stat, "peer_answer_seconds", "gauge", "Until an answer, smoothed; 0: not yet.", peer_answer_s);
 }
 
 /* ---- spaces ------------------------------------------------------------------------------------------------------ */
@@ -376,6 +422,7 @@ void metrics_write(struct daemon *daemon, struct text *text)
 	use_write(text, stat);
 	store_write(text, stat, &load);
 	devices_write(text, stat);
+	peers_write(text, stat);
 	spaces_write(text, daemon->store);
 	daemon_write(text, daemon);
 	mem_free(stat);

@@ -115,11 +115,11 @@ static void *worker_main(void *arg)
 			pthread_mutex_unlock(&store->lock);
 			int error = store_open_peer(peer->place, store->maker, &options, &client);
 			pthread_mutex_lock(&store->lock);
-			if (error) { /* no memory: tried again, and what waits is not held up for ever */
+			if (error) /* no memory: tried again, and what waits is not held up for ever */
 				wait_until(store, &peer->work, clock_mono_ns(store->clock) + PEER_DEAD_NS);
-				continue;
-			}
-			worker->client = client;
+			else
+				worker->client = client;
+			continue; /* it may be over by now */
 		}
 		if (!worker_step(worker))
 			pthread_cond_wait(&peer->work, &store->lock);
@@ -260,37 +260,42 @@ int peers_open(cairn *store, const struct cairn_options *options)
 	return 0;
 }
 
+/* All of them before the first is waited for: one may be connecting. */
+static void workers_stop(struct peers *peers)
+{
+	for (uint32_t p = 0; p < peers->n; p++) {
+		struct peer *peer = &peers->peer[p];
+		pthread_cond_broadcast(&peer->work);
+		for (uint32_t w = 0; w < PEER_WORKERS; w++)
+			if (peer->workers[w].client)
+				remote_stop(peer->workers[w].client->remote);
+	}
+}
+
 void peers_stop(cairn *store)
 {
 	struct peers *peers = store->peers;
+	struct list *node;
 	if (!peers)
 		return;
 	pthread_mutex_lock(&store->lock);
 	peers->stopping = 1;
 	pthread_cond_broadcast(&peers->watched);
+	workers_stop(peers);
 	pthread_mutex_unlock(&store->lock);
 	pthread_join(peers->watch, NULL);
+	for (uint32_t p = 0; p < peers->n; p++)
+		for (uint32_t w = 0; w < PEER_WORKERS; w++)
+			if (peers->peer[p].workers[w].started)
+				pthread_join(peers->peer[p].workers[w].thread, NULL);
+	pthread_mutex_lock(&store->lock);
 	for (uint32_t p = 0; p < peers->n; p++) {
-		struct peer *peer = &peers->peer[p];
-		for (uint32_t w = 0; w < PEER_WORKERS; w++) {
-			struct peer_worker *worker = &peer->workers[w];
-			if (!worker->started)
-				continue;
-			pthread_mutex_lock(&store->lock);
-			pthread_cond_broadcast(&peer->work);
-			if (worker->client)
-				remote_stop(worker->client->remote);
-			pthread_mutex_unlock(&store->lock);
-			pthread_join(worker->thread, NULL);
-		}
-		struct list *node;
-		pthread_mutex_lock(&store->lock);
-		while ((node = list_pop_front(&peer->asks)))
+		while ((node = list_pop_front(&peers->peer[p].asks)))
 			peer_ask_drop(LIST_OF(node, struct peer_answer, link)->ask);
-		while ((node = list_pop_front(&peer->fetches)))
+		while ((node = list_pop_front(&peers->peer[p].fetches)))
 			peer_fetch_drop(peers, LIST_OF(node, struct peer_fetch, link));
-		pthread_mutex_unlock(&store->lock);
 	}
+	pthread_mutex_unlock(&store->lock);
 	store->peers = NULL;
 	peers_free(peers);
 }

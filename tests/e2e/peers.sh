@@ -9,6 +9,7 @@ random a 6000000
 random b 3000000
 random c 2000000
 random d 1000000
+echo 'peer_wait_ms: 200' >wait.yaml # the machine may be busy
 declare -A server
 trap 'for pid in "${server[@]}"; do kill -CONT $pid 2>/dev/null; kill -9 $pid 2>/dev/null; done; rm -rf "$T"' EXIT
 
@@ -18,7 +19,7 @@ serve()
 	local name=$1
 	shift
 	rm -f $name.log
-	"$CAIRN" serve --dir $name --memory 32MiB --flash "$T/$name.cairn:128MiB" --admin off "$@" 2>$name.log &
+	"$CAIRN" serve wait.yaml --dir $name --memory 32MiB --flash "$T/$name.cairn:128MiB" --admin off "$@" 2>$name.log &
 	server[$name]=$!
 	for _ in $(seq 200); do
 		grep -qs 'msg=ready ' $name.log && return
@@ -44,7 +45,7 @@ mkdir A
 "$CAIRN" token new A --admin >token
 chmod 600 token
 serve A --listen $at_a --listen $tls_a
-serve B --peer $at_a --peer unix:$T/C/cairn.sock # that is not there yet
+serve B --admin 127.0.0.1:$((port + 2)) --peer $at_a --peer unix:$T/C/cairn.sock # that is not there yet
 serve C --peer "$tls_a $T/token" --peer unix:$T/B/cairn.sock
 
 # From A's memory.
@@ -56,6 +57,11 @@ json '[p["hits"] > 0 and p["hit_bytes"] >= 6000000 for p in j["peers"] if p["pla
 json 'j["peers"][1]["hits"] == 0'
 run 1 "$CAIRN" get B nothing got
 says 'no session'
+run 0 python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' \
+	http://127.0.0.1:$((port + 2))/metrics
+prints '^cairn_peer_state.peer="tcp.plain.*". 0$'
+prints '^cairn_peer_hits_total.peer="tcp.plain.*". [1-9]'
+prints '^cairn_tier_hits_total.tier="peer". [1-9]'
 
 # From A's flash, after A was restarted: C has never heard of it.
 kill -TERM ${server[A]}

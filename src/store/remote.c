@@ -179,9 +179,11 @@ static int hello_take(struct remote *remote, struct remote_reply *reply)
 	if (remote->told && (remote->all != all || strcmp(remote->tenant, tenant) != 0))
 		return err_set(CAIRN_E_ACCESS, "%s: the token is another tenant's now: open the store again",
 		               remote->place.text);
-	remote->told = 1;
-	remote->all = all;
-	memcpy(remote->tenant, tenant, strlen(tenant) + 1);
+	if (!remote->told) { /* once: others read them */
+		remote->all = all;
+		memcpy(remote->tenant, tenant, strlen(tenant) + 1);
+		remote->told = 1;
+	}
 	if (memcmp(client, remote->client, 16) != 0) {
 		memcpy(remote->client, client, 16);
 		remote->life++;
@@ -492,7 +494,10 @@ int remote_tenant(const cairn *store, const char *named, const char **ret_tenant
 {
 	struct remote *remote = store->remote;
 	*ret_tenant = named;
-	if (!remote->told || remote->all) /* a peer may not have been reached yet */
+	pthread_mutex_lock(&remote->lock);
+	int bound = remote->told && !remote->all; /* a peer may not have been reached yet */
+	pthread_mutex_unlock(&remote->lock);
+	if (!bound)
 		return 0;
 	if (!named)
 		*ret_tenant = remote->tenant;

@@ -16,10 +16,7 @@
 #include "fmt/gone.h"
 #include "store/store.h"
 
-enum {
-	DOWN_RING = 128, /* blocks of a chain written in one go */
-	DOWN_STEPS = 64, /* parts judged in one go */
-};
+enum { DOWN_STEPS = 64 }; /* parts judged in one go */
 #define MARGIN_SHARE 8u /* of memory is kept ahead */
 
 int down_budgeted(const cairn *store)
@@ -36,7 +33,7 @@ static int memory_only(cairn *store, const struct catalog_entry *e)
 	return s->state == MEMORY_READY && !s->dirty && s->refs < UINT16_MAX;
 }
 
-static int write_down(cairn *store, uint32_t entry, const struct store_call *call)
+int down_part(cairn *store, uint32_t entry, const struct store_call *call)
 {
 	const struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint8_t key[32];
@@ -47,28 +44,33 @@ static int write_down(cairn *store, uint32_t entry, const struct store_call *cal
 	return write_start(store, store->spaces[e->space - 1], entry, key, 0, call, NULL);
 }
 
+uint32_t down_list(cairn *store, uint32_t entry, uint32_t ret_list[DOWN_LIST])
+{
+	uint32_t ring[DOWN_LIST], n = 0;
+	for (uint32_t at = entry; at;) {
+		const struct catalog_entry *e = catalog_at(store->catalog, at);
+		if (memory_only(store, e))
+			ring[n++ % DOWN_LIST] = at;
+		else if (at != entry)
+			break; /* it went down before, and what is above it too */
+		at = e->parent;
+	}
+	uint32_t length = n < DOWN_LIST ? n : DOWN_LIST;
+	for (uint32_t i = 0; i < length; i++)
+		ret_list[i] = ring[(n - 1 - i) % DOWN_LIST];
+	return length;
+}
+
 int down_chain(cairn *store, uint32_t entry, const struct store_call *call)
 {
-	uint32_t ring[DOWN_RING];
-	for (;;) {
-		uint32_t n = 0;
-		for (uint32_t at = entry; at;) {
-			const struct catalog_entry *e = catalog_at(store->catalog, at);
-			if (memory_only(store, e))
-				ring[n++ % DOWN_RING] = at;
-			else if (at != entry)
-				break; /* it went down before, and what is above it too */
-			at = e->parent;
-		}
-		if (!n)
-			return 0;
-		/* The highest that fit first; then again. */
-		for (uint32_t i = 0; i < n && i < DOWN_RING; i++) {
-			int error = write_down(store, ring[(n - 1 - i) % DOWN_RING], call);
+	uint32_t list[DOWN_LIST], n;
+	while ((n = down_list(store, entry, list)))
+		for (uint32_t i = 0; i < n; i++) {
+			int error = down_part(store, list[i], call);
 			if (error)
 				return error;
 		}
-	}
+	return 0;
 }
 
 /* The first block after a branching, or of the chain. */
@@ -110,7 +112,7 @@ void down_ahead(cairn *store, uint32_t tenant, int now)
 {
 	static const struct store_call background = {.background = 1};
 	struct memory_stat memory;
-	if (!down_budgeted(store) || !store_has_flash(store) || (store->flags & CAIRN_OPEN_READONLY))
+	if (!down_budgeted(store) || !store_has_flash(store) || (store->flags & CAIRN_OPEN_READONLY) || store->leaving)
 		return;
 	memory_stat(store->memory, &memory);
 	uint64_t margin = memory.capacity_bytes / MARGIN_SHARE, slots = memory.slots_max / MARGIN_SHARE;

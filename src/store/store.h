@@ -200,6 +200,7 @@ struct cairn {
 	uint64_t lost_bytes;      /* evicted from memory and in no other tier, but not over the write budget */
 	uint32_t calls;           /* in progress, for close's check */
 	int closing;
+	int leaving;              /* leave.c is at work: nothing else goes down meanwhile */
 };
 
 /* ---- open.c: life, loops, waiting -------------------------------------------------------------------------------- */
@@ -408,7 +409,13 @@ int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, c
 
 /* ---- down.c ------------------------------------------------------------------------------------------------------ */
 int down_budgeted(const cairn *store); /* parts go to flash when they leave memory, and not when they are put */
-/* Writes a part and all before it in its chain that are in memory alone. 0, or BUSY: too many requests in flight. */
+enum { DOWN_LIST = 128 };
+/* The parts of a chain, its head first and `entry` last, that are in memory alone; no more than the first DOWN_LIST.
+ * Returns their number. */
+uint32_t down_list(cairn *store, uint32_t entry, uint32_t ret_list[DOWN_LIST]);
+/* Writes one of them. 0, or BUSY: too many requests in flight. */
+int down_part(cairn *store, uint32_t entry, const struct store_call *call);
+/* Writes a part and all before it in its chain that are in memory alone. 0, or BUSY. */
 int down_chain(cairn *store, uint32_t entry, const struct store_call *call);
 /* Judges what a tenant's memory gives up next, and writes what is in. now: also where memory is not full yet. */
 void down_ahead(cairn *store, uint32_t tenant, int now);

@@ -614,6 +614,11 @@ struct memory_slot *memory_slot(struct memory *memory, uint32_t slot)
 	return &memory->slots[slot];
 }
 
+uint32_t memory_slot_last(const struct memory *memory)
+{
+	return memory->fresh;
+}
+
 void *memory_address(struct memory *memory, uint32_t slot)
 {
 	uint32_t cell = memory_slot(memory, slot)->cell, cells = memory->extent_pages * CELLS_IN_PAGE;

@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "store/leave.h"
 #include "unit/store_lib.h"
 
 #define LENGTH 100000u
@@ -237,6 +238,80 @@ static void test_store_policy__heads_go_down_with_a_durable_part(void **state)
 	world_done(&world);
 }
 
+/* ---- before it ends ---------------------------------------------------------------------------------------------- */
+
+static void leave(cairn *store, uint64_t ms, struct leave_report *ret_report)
+{
+	struct leave_limit limit = {.deadline_ns = clock_mono_ns(store->clock) + ms * 1000000};
+	assert_int_equal(store_leave(store, &limit, ret_report), 0);
+}
+
+/* Sixteen chains of 20, each younger than the one before; in less than the minute after which the index would know
+ * better. */
+static cairn *leave_store(struct world *world)
+{
+	cairn *store = budget_store(world, 64 * MIB, 1);
+	cairn_space *space = space_named(store, NULL, "m");
+	for (uint64_t chain = 0; chain < 16; chain++) {
+		assert_int_equal(put_chain(store, space, chain, 0, 20, 15000, 0), 20);
+		world_run(world, store, 2500);
+	}
+	return store;
+}
+
+static void test_store_policy__memory_goes_down_when_the_store_ends(void **state)
+{
+	(void)state;
+	struct world world;
+	struct leave_report report;
+	cairn *store = leave_store(&world);
+	assert_int_equal(stat_of(store).tier[CAIRN_TIER_FLASH].written_parts, 0);
+	leave(store, 60000, &report);
+	assert_int_equal(report.parts, 320);
+	assert_int_equal(report.bytes, 320 * 15000);
+	assert_int_equal(report.left, 0);
+	store = world_reopen(&world, store);
+	cairn_space *space = space_named(store, NULL, "m");
+	world_run(&world, store, 1000); /* orphans would go */
+	for (uint64_t chain = 0; chain < 16; chain++)
+		assert_int_equal(match_tokens(store, space, chain, 20), 20 * 16);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
+/* Less time than it takes: what is there afterwards are the chains worth most, whole but for one; the youngest, as
+ * nothing else was learned. */
+static void test_store_policy__best_chains_go_down_when_time_is_short(void **state)
+{
+	(void)state;
+	struct world world;
+	struct leave_report report;
+	cairn *store = leave_store(&world);
+	/* Each write takes its time: a second for the lot. */
+	sim_set_faults(world.sim, NULL, &(struct sim_faults){.slow_ppm = 1000000, .slow_ns_max = 20000000});
+	struct leave_limit limit = {.deadline_ns = clock_mono_ns(store->clock)};
+	assert_int_equal(store_leave(store, &limit, &report), 0);
+	assert_int_equal(report.parts, 0);
+	leave(store, 100, &report);
+	print_message("%llu went, %llu are left\n", (unsigned long long)report.parts, (unsigned long long)report.left);
+	assert_in_range(report.parts, 30, 290);
+	assert_int_equal(report.parts + report.left, 320);
+	sim_set_faults(world.sim, NULL, &(struct sim_faults){0});
+	store = world_reopen(&world, store);
+	cairn_space *space = space_named(store, NULL, "m");
+	world_run(&world, store, 1000);
+	uint32_t broken = 0, missing = 0;
+	for (uint64_t chain = 16; chain-- > 0;) {
+		uint64_t tokens = match_tokens(store, space, chain, 20);
+		assert_true(!tokens || !missing); /* none is there that is worth less than one that is not */
+		broken += tokens && tokens < 20 * 16;
+		missing |= tokens < 20 * 16;
+	}
+	assert_true(broken <= 1 && missing);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 static void test_store_policy__paused_chain_goes_down_whatever_the_budget(void **state)
 {
 	(void)state;
@@ -395,6 +470,8 @@ int main(void)
 		cmocka_unit_test(test_store_policy__parts_go_down_when_they_leave_memory),
 		cmocka_unit_test(test_store_policy__chains_go_down_whole_when_the_budget_is_short),
 		cmocka_unit_test(test_store_policy__heads_go_down_with_a_durable_part),
+		cmocka_unit_test(test_store_policy__memory_goes_down_when_the_store_ends),
+		cmocka_unit_test(test_store_policy__best_chains_go_down_when_time_is_short),
 		cmocka_unit_test(test_store_policy__paused_chain_goes_down_whatever_the_budget),
 		cmocka_unit_test(test_store_policy__reads_on_along_a_match_when_asked_block_by_block),
 		cmocka_unit_test(test_store_policy__reads_on_no_further_than_the_first_miss),

@@ -19,6 +19,7 @@ enum conf_type {
 	CONF_TEXT,
 	CONF_SIZE,
 	CONF_COUNT,
+	CONF_SECONDS,
 	CONF_PERCENT,
 	CONF_MODE,
 	CONF_WORD,
@@ -60,6 +61,7 @@ static const struct conf_key {
 	{"alarm_minutes", CONF_MINUTES, offsetof(struct conf, alarm_minutes), "a number from 1 to 10080", 1},
 	{"tls_cert", CONF_TEXT, offsetof(struct conf, tls_cert), "the file of a certificate in PEM", 1},
 	{"tls_key", CONF_TEXT, offsetof(struct conf, tls_key), "the file of that certificate's private key in PEM", 1},
+	{"stop_seconds", CONF_SECONDS, offsetof(struct conf, stop_seconds), "a number of seconds from 1 to 3600", 1},
 	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
 	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
 	{"tenants", CONF_LIMITS, 0, "names of tenants (\"*\": all others), each with its limits", 1},
@@ -210,6 +212,8 @@ static int value_set(struct conf *conf, const struct conf_key *key, const char *
 		return size_of(value, to);
 	case CONF_COUNT:
 		return number_of(value, 10, 1, 64, to);
+	case CONF_SECONDS:
+		return number_of(value, 10, 1, 3600, to);
 	case CONF_PERCENT:
 		return number_of(value, 10, 1, 100, to);
 	case CONF_MODE:
@@ -506,6 +510,7 @@ void conf_print(const struct conf *conf, FILE *to)
 		fprintf(to, "tls_cert: \"%s\"\n", conf->tls_cert);
 	if (conf->tls_key)
 		fprintf(to, "tls_key: \"%s\"\n", conf->tls_key);
+	fprintf(to, "stop_seconds: %u\n", conf->stop_seconds);
 	fprintf(to, "log: %s\nlog_level: %s\n", conf_words_log[conf->log - 1], conf_words_level[conf->log_level - 1]);
 	print_tenants(conf, to);
 }
@@ -546,6 +551,8 @@ int conf_complete(struct conf *conf, char ret_fault[CONF_FAULT_BYTES])
 		conf->admin = ADMIN_PLACE;
 	if (!conf->alarm_minutes)
 		conf->alarm_minutes = ALARM_MINUTES;
+	if (!conf->stop_seconds)
+		conf->stop_seconds = 90;
 	if (!conf->log)
 		conf->log = 1;
 	if (!conf->log_level)

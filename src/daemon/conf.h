@@ -36,6 +36,7 @@ struct conf {
 	uint32_t socket_mode;           /* permission bits of the socket file; 0600 */
 	struct cairn_tenant_limits tenants[CONF_TENANTS];
 	uint32_t ntenants;
+	uint32_t stop_seconds;          /* the end may take; 0: 90 */
 	uint32_t log;                   /* 1: text, 2: json; 0: text */
 	uint32_t log_level;             /* enum log_level + 1; 0: info */
 	const char *admin;              /* "HOST:PORT", or "off" */

@@ -16,6 +16,9 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 
+#define HURRY_NS 500000000ull
+#define CUT_NS 2000000000ull /* for what connections are at after they were cut */
+
 int conn_begin(struct conn *conn, const char *text, size_t bytes)
 {
 	if (link_buffer_fit(&conn->out, bytes + WIRE_TEXT_MAX + 2))
@@ -90,16 +93,32 @@ static void conn_free(struct conn *conn)
 	mem_free(conn);
 }
 
+static int stopping(const struct conn *conn)
+{
+	return __atomic_load_n(&conn->daemon->stopping, __ATOMIC_SEQ_CST);
+}
+
+/* In place of an answer: what was sent and not answered by now was not looked at, and may be asked of the next one. */
+static void conn_say_ending(struct conn *conn)
+{
+	static const struct wire_head head = {.type = WIRE_ENDING};
+	if (!conn_begin(conn, "the cairnd is ending", 0))
+		(void)conn_reply(conn, &head, CAIRN_E_IO, 0);
+}
+
 static void *conn_main(void *arg)
 {
 	struct conn *conn = arg;
 	struct daemon *daemon = conn->daemon;
-	if (link_greet(conn->net, DAEMON_HELLO_MS))
+	if (link_greet(conn->net, DAEMON_HELLO_MS)) {
 		LOG(LOG_INFO, "a connection ended before its hello", LOG_TEXT("peer", conn->peer),
 		    LOG_TEXT("why", err_text()));
-	else
-		while (conn_step(conn))
+	} else {
+		while (!stopping(conn) && conn_step(conn))
 			continue;
+		if (stopping(conn))
+			conn_say_ending(conn);
+	}
 	pthread_mutex_lock(&daemon->lock);
 	list_remove(&conn->link);
 	pthread_mutex_unlock(&daemon->lock);
@@ -197,14 +216,37 @@ void daemon_check_tokens(struct daemon *daemon)
 	pthread_mutex_unlock(&daemon->lock);
 }
 
-void daemon_stop(struct daemon *daemon)
+uint32_t daemon_stop(struct daemon *daemon, uint64_t deadline_ns, int (*enough)(void *arg), void *arg)
 {
+	int cut = 0, hurried = 0;
 	pthread_mutex_lock(&daemon->lock);
-	daemon->stopping = 1;
+	__atomic_store_n(&daemon->stopping, 1, __ATOMIC_SEQ_CST);
 	/* What has been asked is answered; what would be asked next is not read any more. */
 	for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next)
 		link_stop(LIST_OF(node, struct conn, link)->net, LINK_STOP_READ);
-	while (daemon->nconns)
-		pthread_cond_wait(&daemon->ended, &daemon->lock);
+	while (daemon->nconns) {
+		struct timespec until;
+		uint64_t now = clock_mono_ns(&clock_real);
+		if (!hurried && enough && enough(arg)) { /* those that only have to be told end by themselves */
+			hurried = 1;
+			deadline_ns = now + HURRY_NS < deadline_ns ? now + HURRY_NS : deadline_ns;
+		}
+		if (!cut && now >= deadline_ns) {
+			/* Those that wait for their clients end at once; calls of the store have a while. */
+			for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next)
+				link_stop(LIST_OF(node, struct conn, link)->net, LINK_STOP_ALL);
+			cut = 1;
+			deadline_ns = now + CUT_NS;
+		}
+		if (cut && now >= deadline_ns)
+			break;
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += 50000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		pthread_cond_timedwait(&daemon->ended, &daemon->lock, &until);
+	}
+	uint32_t left = daemon->nconns;
 	pthread_mutex_unlock(&daemon->lock);
+	return left;
 }

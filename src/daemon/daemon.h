@@ -92,7 +92,19 @@ int conn_start(struct daemon *daemon, struct link *net);
 uint32_t daemon_conns(struct daemon *daemon);
 /* Ends the connections whose tokens are no longer good. For now and then; returns at once. */
 void daemon_check_tokens(struct daemon *daemon);
-void daemon_stop(struct daemon *daemon); /* ends all connections after what they are at, and waits */
+/* Ends all connections after what they are at, telling the clients so, and waits until `deadline_ns`, or until `enough`
+ * (NULL: never) says so; then they are cut. Returns how many are still there: calls that do not end. */
+uint32_t daemon_stop(struct daemon *daemon, uint64_t deadline_ns, int (*enough)(void *arg), void *arg);
+
+/* stop.c: ends connections, writes memory down, closes the store. 0 or an error of closing. */
+struct daemon_end {
+	int signals;      /* a signalfd: a second signal ends it at once */
+	uint32_t seconds; /* it may take */
+	void (*closing)(void *arg); /* called when the store is about to be closed; NULL: nobody is to know */
+	void *arg;
+	int hurried;
+};
+int daemon_end(struct daemon *daemon, struct daemon_end *end);
 
 /* client.c */
 /* One connection more of the client with this id, a new one where it is unknown or somebody else's. */

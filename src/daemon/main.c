@@ -33,6 +33,7 @@ enum { KEY_CHECK = 300, KEY_PRINT, KEY_PRIVATE, KEY_CONF };
 #define PRIVATE_FIRST_MS 30000 /* a private one that nobody asks for so long ends; later, after the last client */
 #define PRIVATE_LAST_MS 500
 #define PRIVATE_TICK_MS 100
+#define PRIVATE_STOP_S 20 /* the end of a private one may take */
 #define TICK_MS 1000
 #define OPTIONS_MAX 64
 
@@ -344,6 +345,13 @@ static int server_open(struct server *server)
 	return 0;
 }
 
+static void admin_end(void *arg)
+{
+	struct server *server = arg;
+	admin_close(server->admin);
+	tokens_close(server->daemon.tokens);
+}
+
 static int run(struct server *server)
 {
 	if (server_open(server))
@@ -358,17 +366,18 @@ static int run(struct server *server)
 	atomic_store(&server->daemon.ready, 1);
 	notify("READY=1");
 	serve_all(server);
+	struct daemon_end end = {.signals = server->signals,
+	                         .seconds = server->now.stop_seconds,
+	                         .closing = admin_end, /* until there it says that we are not ready any more */
+	                         .arg = server};
+	if (server->private && end.seconds > PRIVATE_STOP_S)
+		end.seconds = PRIVATE_STOP_S;
 	atomic_store(&server->daemon.ready, 0);
 	notify("STOPPING=1");
 	log_say(LOG_INFO, "ending");
 	place_forget(server->start.dir);
 	listeners_close(&server->listeners);
-	daemon_stop(&server->daemon);
-	admin_close(server->admin); /* until here it says that we are not ready any more */
-	tokens_close(server->daemon.tokens);
-	int error = cairn_close(server->daemon.store);
-	if (error)
-		LOG(LOG_ERROR, "the store did not close well", LOG_TEXT("why", cairn_error_text()));
+	int error = daemon_end(&server->daemon, &end);
 	log_say(LOG_INFO, "ended");
 	return error ? 2 : 0;
 }

@@ -55,6 +55,7 @@ enum wire_type {
 	WIRE_TENANTS = 28,
 	WIRE_PRESENCE = 29, /* which of these keys' parts the daemon has itself */
 	WIRE_TYPES = 30,
+	WIRE_ENDING = 0xffff, /* from cairnd alone, in place of a reply: it is ending, and what was asked was not done */
 };
 
 enum {

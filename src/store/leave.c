@@ -17,7 +17,9 @@
 
 /* Bytes on their way at once: they are all waited for, also when the time is over. */
 #define LEAVE_AHEAD_BYTES (32ull << 20)
-enum { LEAVE_FAILURES = 64 }; /* of writes, one device's or more: then it is of no use */
+enum {
+	LEAVE_FAILURES = 64
+}; /* of writes, one device's or more: then it is of no use */
 
 struct leaver {
 	uint32_t entry;
@@ -152,6 +154,5 @@ int store_leave(cairn *store, const struct leave_limit *limit, struct leave_repo
 		mem_free(list);
 	}
 	pthread_mutex_unlock(&store->lock);
-	return error < 0 ? err_set(error, "what is in memory alone could not be written: %s", cairn_status_text(error))
-	                 : 0;
+	return error < 0 ? err_set(error, "what is in memory alone could not be written: %s", cairn_status_text(error)) : 0;
 }

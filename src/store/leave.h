@@ -6,8 +6,8 @@
 #include "store/store.h"
 
 struct leave_limit {
-	uint64_t deadline_ns;        /* of the store's clock; what is on its way then still goes */
-	int (*enough)(void *arg);    /* asked in between, under the store's lock: whether to stop; NULL: never */
+	uint64_t deadline_ns;     /* of the store's clock; what is on its way then still goes */
+	int (*enough)(void *arg); /* asked in between, under the store's lock: whether to stop; NULL: never */
 	void *arg;
 };
 struct leave_report {

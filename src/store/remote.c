@@ -14,13 +14,21 @@
 #include "base/mem.h"
 #include "store/token.h"
 
+#define AGAIN_MS 20 /* between attempts to reach the next daemon */
+#define REASON_MS 2000
+
 uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000;
 #define PEER_CONNECT_MS 1000 /* a peer that can not be connected to by then is not there */
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static int link_lost(const struct remote *remote, int error)
+static int link_lost(struct remote *remote, int error)
 {
+	if (error == -ESHUTDOWN) {
+		__atomic_store_n(&remote->ending, 1, __ATOMIC_SEQ_CST);
+		return err_set(CAIRN_E_IO, "the cairnd at %s is ending, and did not do this: ask again when it is back",
+		               remote->place.text);
+	}
 	if (error == -EPROTO)
 		return err_set(CAIRN_E_IO, "%s: what answers there does not speak as this cairn does: upgrade one of them",
 		               remote->place.text);
@@ -35,7 +43,7 @@ static int64_t until_of(uint32_t timeout_ms, uint32_t more_ms)
 /* The time of a request, where its call has none. A match's is that of the answer. */
 static void link_time(struct remote_link *link, uint32_t type, uint32_t timeout_ms)
 {
-	static const uint8_t timed[] = {WIRE_PUT, WIRE_GET, WIRE_LEASE, WIRE_FETCH, WIRE_SAVE};
+	static const uint8_t timed[] = {WIRE_PUT, WIRE_GET, WIRE_LEASE, WIRE_FETCH, WIRE_SAVE, WIRE_MATCH_AGREE};
 	static const uint8_t slow[] = {WIRE_DROP, WIRE_FORGET, WIRE_CLOSE, WIRE_PIN, WIRE_SYNC}; /* they wait for devices */
 	if (link->bounded)
 		return;
@@ -78,14 +86,29 @@ static int frame_receive(struct remote_link *link, uint64_t id, struct remote_re
 		return error;
 	reply->body = bytes_reader_of(link->body.bytes, reply->head.body_bytes);
 	wire_take_text(&reply->body, reply->text);
-	if (reply->body.failed || !(reply->head.flags & WIRE_REPLY) || reply->head.id != id) {
+	int ending = reply->head.type == WIRE_ENDING && !reply->body.failed;
+	if (ending || reply->body.failed || !(reply->head.flags & WIRE_REPLY) || reply->head.id != id) {
 		for (uint32_t i = 0; i < reply->head.nfds; i++)
 			close(reply->fds[i]);
-		return -EPROTO;
+		return ending ? -ESHUTDOWN : -EPROTO;
 	}
 	if (reply->text[0])
 		err_set((int)reply->head.result, "%s", reply->text);
 	return 0;
+}
+
+/* A daemon that ends reads no more, says so, and closes: what it says comes in a moment, or the end does. */
+static int end_reason(struct remote_link *link, int error)
+{
+	struct remote_reply *reply = error == -ECONNRESET || error == -EPIPE ? mem_alloc(sizeof(*reply)) : NULL;
+	link->net->until_ms = 0;
+	if (reply && link_receive(link->net, REASON_MS, &reply->head, &link->body, reply->fds) == 0) {
+		for (uint32_t i = 0; i < reply->head.nfds; i++)
+			close(reply->fds[i]);
+		error = reply->head.type == WIRE_ENDING ? -ESHUTDOWN : error;
+	}
+	mem_free(reply);
+	return error;
 }
 
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
@@ -94,9 +117,13 @@ int remote_call(struct remote *remote, struct remote_link *link, const struct wi
 	int error = frame_send(link, request, timeout_ms, 0, NULL, 0);
 	if (error == -EMSGSIZE)
 		return err_set(CAIRN_E_SIZE, "a request of more than %u MiB: ask for less at once", WIRE_BODY_MAX >> 20);
-	if (!error)
-		error = frame_receive(link, link->next_id, ret_reply);
+	error = error ? end_reason(link, error) : frame_receive(link, link->next_id, ret_reply);
 	return error == -ENOMEM ? err_set(CAIRN_E_NOMEM, "no memory for a request") : error ? link_lost(remote, error) : 0;
+}
+
+int remote_lost(struct remote *remote, struct remote_link *link, int error)
+{
+	return link_lost(remote, end_reason(link, error));
 }
 
 int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes)
@@ -217,14 +244,20 @@ static int hello(struct remote *remote, struct remote_link *link, const struct t
 		return link_lost(remote, -ETIMEDOUT);
 	}
 	memcpy(request->u.hello.client, remote->client, 16);
-	int error = remote_call(remote, link, request, 0, &reply);
+	int failed = frame_send(link, request, 0, 0, NULL, 0);
+	failed = failed ? failed : frame_receive(link, link->next_id, &reply);
 	explicit_bzero(link->send.bytes, link->send.room);
+	/* One that ends takes nobody who has just come: nothing was asked yet, the next one may be. */
+	failed = failed == -ECONNRESET || failed == -EPIPE ? -ESHUTDOWN : failed;
+	int error = failed ? link_lost(remote, failed) : 0;
 	pthread_mutex_lock(&remote->lock);
 	if (!error && reply.head.result < 0)
 		error = err_set((int)reply.head.result, "%s: %s", remote->place.text, reply.text);
 	if (!error)
 		error = hello_take(remote, &reply);
 	link->life = remote->life;
+	if (!error)
+		__atomic_store_n(&remote->ending, 0, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&remote->lock);
 	pthread_mutex_unlock(&remote->hello_lock);
 	explicit_bzero(request, sizeof(*request));
@@ -275,6 +308,8 @@ static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, 
 	link->here = remote->here;
 	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, remote_quick_ms);
 	*ret_error = link_open(remote, link, until);
+	if (*ret_error == CAIRN_E_NOENT && __atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST))
+		*ret_error = err_set(CAIRN_E_NOENT, "the cairnd at %s has ended, and is not back yet", remote->place.text);
 	if (!*ret_error) {
 		link->bounded = timeout_ms != 0;
 		return link;
@@ -304,6 +339,8 @@ static struct remote_link *link_take(struct remote *remote, struct list *idle, u
 				return link;
 			link_unuse(remote, link);
 		}
+		if (end_reason(link, -ECONNRESET) == -ESHUTDOWN)
+			__atomic_store_n(&remote->ending, 1, __ATOMIC_SEQ_CST);
 		link_free(link);
 	}
 }
@@ -316,6 +353,16 @@ struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms,
 struct remote_link *remote_link_take_bulk(struct remote *remote, uint32_t timeout_ms, int *ret_error)
 {
 	return link_take(remote, remote->tcp ? &remote->idle_bulk : &remote->idle, timeout_ms, ret_error);
+}
+
+int remote_again(struct remote *remote, uint64_t begun_ns, uint32_t timeout_ms, uint32_t *ret_left_ms)
+{
+	uint64_t gone_ms = (clock_mono_ns(&clock_real) - begun_ns) / 1000000;
+	if (!__atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST) || gone_ms + AGAIN_MS >= timeout_ms)
+		return 0;
+	nanosleep(&(struct timespec){.tv_nsec = AGAIN_MS * 1000000}, NULL);
+	*ret_left_ms = timeout_ms - (uint32_t)gone_ms - AGAIN_MS;
+	return 1;
 }
 
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken)

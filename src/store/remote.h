@@ -118,6 +118,7 @@ struct remote {
 	struct list used;
 	int stopped;
 	uint8_t client[16];
+	int ending;    /* it said that it ends; until another one answers. Atomic */
 	uint64_t life; /* changes when the daemon is another one: numbers of spaces begin anew */
 	struct remote_extent *extents;
 	uint32_t nextents, extents_room;
@@ -141,6 +142,9 @@ struct remote_link *remote_link_take(struct remote *remote, uint32_t timeout_ms,
 /* The same for calls that carry payload. */
 struct remote_link *remote_link_take_bulk(struct remote *remote, uint32_t timeout_ms, int *ret_error);
 void remote_link_drop(struct remote *remote, struct remote_link *link, int broken);
+/* After a call of which something failed: whether the daemon is ending or gone and there is time left to ask the next
+ * one, after a pause; *ret_left_ms is how much. Without a deadline there is none. */
+int remote_again(struct remote *remote, uint64_t begun_ns, uint32_t timeout_ms, uint32_t *ret_left_ms);
 /* Sends and waits for the reply's first frame. 0, or an error of the connection: its text is set; give it back
  * broken. */
 int remote_call(struct remote *remote, struct remote_link *link, const struct wire_request *request,
@@ -148,6 +152,8 @@ int remote_call(struct remote *remote, struct remote_link *link, const struct wi
 /* The two halves of a call: bulk_bytes follow the request, sent by the caller. remote_send: 0 or -errno.
  * remote_receive is also how the frames behind one that said WIRE_MORE come. */
 int remote_send(struct remote_link *link, const struct wire_request *request, uint32_t timeout_ms, uint64_t bulk_bytes);
+/* Of a send that failed with -errno: the error to return, IO, with its text. */
+int remote_lost(struct remote *remote, struct remote_link *link, int error);
 int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
 /* The same for an earlier request; replies come in the order of requests. */
 int remote_receive_of(struct remote *remote, struct remote_link *link, uint64_t id, struct remote_reply *ret_reply);

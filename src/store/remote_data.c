@@ -293,8 +293,8 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 
 /* ---- put and get where no memory is shared ----------------------------------------------------------------------- */
 
-long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
-                const struct cairn_call *call)
+static long put_once(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                     const struct cairn_call *call)
 {
 	int error;
 	long good = 0;
@@ -334,6 +334,19 @@ long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *item
 	}
 	data_end(work);
 	return error && !good ? error : good;
+}
+
+/* A batch is made anew whole where the daemon ended in the middle of it: to put twice what is there is no harm. */
+long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call)
+{
+	uint64_t begun = clock_mono_ns(&clock_real);
+	struct cairn_call left = *call;
+	long good;
+	do
+		good = put_once(store, space, items, n, &left);
+	while (good != (long)n && remote_again(store->remote, begun, call->timeout_ms, &left.timeout_ms));
+	return good;
 }
 
 /* Do the item's buffers have room for the part? 0, INVAL or SIZE. */
@@ -485,8 +498,8 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 	return error;
 }
 
-long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
-                const struct cairn_call *call)
+static long get_once(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                     const struct cairn_call *call)
 {
 	int error;
 	long good = 0;
@@ -508,6 +521,18 @@ long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *item
 		good += items[i].status == CAIRN_OK;
 	data_end(work);
 	return error && !good ? error : good;
+}
+
+long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call)
+{
+	uint64_t begun = clock_mono_ns(&clock_real);
+	struct cairn_call left = *call;
+	long good;
+	do
+		good = get_once(store, space, items, n, &left);
+	while (good != (long)n && remote_again(store->remote, begun, call->timeout_ms, &left.timeout_ms));
+	return good;
 }
 
 /* ---- leases and matches that last -------------------------------------------------------------------------------- */
@@ -544,7 +569,7 @@ static int lease_copy(cairn *store, struct cairn_space *space, struct cairn_item
 	return item->status;
 }
 
-int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
+static int lease_once(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
                       struct cairn_lease_info *ret_info, uint64_t *ret_number)
 {
 	int error;
@@ -572,6 +597,18 @@ int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item
 	}
 	data_end(work);
 	return item->status;
+}
+
+int remote_lease_take(cairn *store, struct cairn_space *space, struct cairn_item *item, const struct cairn_call *call,
+                      struct cairn_lease_info *ret_info, uint64_t *ret_number)
+{
+	uint64_t begun = clock_mono_ns(&clock_real);
+	struct cairn_call left = *call;
+	int status;
+	do
+		status = lease_once(store, space, item, &left, ret_info, ret_number);
+	while (status < 0 && remote_again(store->remote, begun, call->timeout_ms, &left.timeout_ms));
+	return status;
 }
 
 static void number_return(cairn *store, uint32_t type, uint64_t number)

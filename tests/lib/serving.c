@@ -89,7 +89,7 @@ void serving_stop(struct serving *serving)
 	shutdown(serving->listener->fd, SHUT_RDWR);
 	pthread_join(serving->thread, NULL);
 	link_listener_close(serving->listener);
-	daemon_stop(&serving->daemon);
+	check(!daemon_stop(&serving->daemon, UINT64_MAX, NULL, NULL));
 	pthread_mutex_destroy(&serving->daemon.lock);
 	pthread_cond_destroy(&serving->daemon.ended);
 	tokens_close(serving->daemon.tokens);

@@ -242,8 +242,8 @@ static void test_store_policy__heads_go_down_with_a_durable_part(void **state)
 
 static void leave(cairn *store, uint64_t ms, struct leave_report *ret_report)
 {
-	struct leave_limit limit = {.deadline_ns = clock_mono_ns(store->clock) + ms * 1000000};
-	assert_int_equal(store_leave(store, &limit, ret_report), 0);
+	struct leave_limit limit = {.deadline_ns = clock_mono_ns(served_inside(store)->clock) + ms * 1000000};
+	assert_int_equal(store_leave(served_inside(store), &limit, ret_report), 0);
 }
 
 /* Sixteen chains of 20, each younger than the one before; in less than the minute after which the index would know
@@ -289,8 +289,8 @@ static void test_store_policy__best_chains_go_down_when_time_is_short(void **sta
 	cairn *store = leave_store(&world);
 	/* Each write takes its time: a second for the lot. */
 	sim_set_faults(world.sim, NULL, &(struct sim_faults){.slow_ppm = 1000000, .slow_ns_max = 20000000});
-	struct leave_limit limit = {.deadline_ns = clock_mono_ns(store->clock)};
-	assert_int_equal(store_leave(store, &limit, &report), 0);
+	struct leave_limit limit = {.deadline_ns = clock_mono_ns(served_inside(store)->clock)};
+	assert_int_equal(store_leave(served_inside(store), &limit, &report), 0);
 	assert_int_equal(report.parts, 0);
 	leave(store, 100, &report);
 	print_message("%llu went, %llu are left\n", (unsigned long long)report.parts, (unsigned long long)report.left);

@@ -317,8 +317,10 @@ static void test_ranks__give_up_together_when_one_is_missing(void **state)
 static void die(struct team *team, int rank)
 {
 	struct remote *remote = team->store[rank]->remote;
-	for (struct list *node = remote->idle.next; node != &remote->idle; node = node->next)
-		link_stop(LIST_OF(node, struct remote_link, link)->net, LINK_STOP_ALL);
+	struct list *all[] = {&remote->idle, &remote->idle_bulk};
+	for (int i = 0; i < 2; i++)
+		for (struct list *node = all[i]->next; node != all[i]; node = node->next)
+			link_stop(LIST_OF(node, struct remote_link, link)->net, LINK_STOP_ALL);
 }
 
 static void test_ranks__keep_answer_when_others_die(void **state)

@@ -72,8 +72,10 @@ static int file_connect(const char *path, int *ret_fd)
 	if (error)
 		return error;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
-		error = -errno;
+	/* A thread that has a ring of io_uring is interrupted without a signal. */
+	do
+		error = fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) ? -errno : 0;
+	while (error == -EINTR);
 	if (dir >= 0)
 		close(dir);
 	if (error && fd >= 0)
@@ -144,8 +146,13 @@ static int tcp_connect_at(int fd, const struct addrinfo *at, int64_t deadline_ms
 		return -ETIMEDOUT;
 	struct timeval patience = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000};
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	int error = connect(fd, at->ai_addr, at->ai_addrlen) ? -errno : tcp_tune(fd);
-	return error == -EINPROGRESS ? -ETIMEDOUT : error;
+	int error = connect(fd, at->ai_addr, at->ai_addrlen) ? -errno : 0;
+	if (error == -EINTR) { /* it goes on all the same */
+		socklen_t length = sizeof(error);
+		int waited = socket_wait(fd, POLLOUT, deadline_ms);
+		error = waited ? waited : getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) ? -errno : -error;
+	}
+	return error == -EINPROGRESS ? -ETIMEDOUT : error ? error : tcp_tune(fd);
 }
 
 static int tcp_open(const struct link_place *place, int listening, int64_t deadline_ms, int *ret_fd)

@@ -124,7 +124,7 @@ static int step_send(struct fetch *fetch, uint32_t first, uint32_t n)
 	int error = remote_send(work->link, &work->request, data_time_left(work, fetch->timeout_ms), 0);
 	if (error) {
 		work->broken = 1;
-		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
+		return remote_lost(work->remote, work->link, error);
 	}
 	step->id = work->link->next_id;
 	fetch->nsteps++;

@@ -175,7 +175,7 @@ int remote_travel(struct data_work *work, struct cairn_item *items, uint32_t tim
 	beside_end(&beside);
 	if (error) {
 		work->broken = 1;
-		return err_set(CAIRN_E_IO, "the cairnd at %s is gone: %s", work->remote->place.text, strerror(-error));
+		return remote_lost(work->remote, work->link, error);
 	}
 	error = remote_receive(work->remote, work->link, &work->reply);
 	return error ? (work->broken = 1, error) : data_results(work, work->request.u.batch.nitems);

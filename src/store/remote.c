@@ -214,6 +214,7 @@ static int hello_take(struct remote *remote, struct remote_reply *reply)
 	if (memcmp(client, remote->client, 16) != 0) {
 		memcpy(remote->client, client, 16);
 		remote->life++;
+		__atomic_store_n(&remote->ending, 0, __ATOMIC_SEQ_CST); /* another one: not that which is ending */
 	}
 	return 0;
 }
@@ -256,8 +257,6 @@ static int hello(struct remote *remote, struct remote_link *link, const struct t
 	if (!error)
 		error = hello_take(remote, &reply);
 	link->life = remote->life;
-	if (!error)
-		__atomic_store_n(&remote->ending, 0, __ATOMIC_SEQ_CST);
 	pthread_mutex_unlock(&remote->lock);
 	pthread_mutex_unlock(&remote->hello_lock);
 	explicit_bzero(request, sizeof(*request));

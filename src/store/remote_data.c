@@ -482,8 +482,8 @@ static int get_batch(struct data_work *work, struct cairn_item *items, size_t fr
 				damaged[ndamaged++] = pending[i];
 		}
 		if (leases_return(work, asked)) {
-			work->broken = 1;
-			return err_set(CAIRN_E_IO, "the cairnd at %s is gone", work->remote->place.text);
+			work->broken = 1; /* what is here is here all the same */
+			return busy || ndamaged ? remote_lost(work->remote, work->link, -ECONNRESET) : 0;
 		}
 		n = busy;
 		if (busy == asked) { /* others hold all that may be leased */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One connection: receives a request, has it answered, sends the reply, until either side ends it. See daemon.h. */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <netdb.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -16,6 +18,9 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
 #define HURRY_NS 500000000ull
 #define CUT_NS 2000000000ull /* for what connections are at after they were cut */
 
@@ -79,9 +84,40 @@ static int conn_step(struct conn *conn)
 	return good;
 }
 
+/* The process at the other end of a socket file. By its number it may be another one by now, where the kernel does not
+ * say it better: then this one's end is noticed by the connection's alone. */
+static int pidfd_of(struct link *net)
+{
+	struct ucred who;
+	socklen_t length = sizeof(int);
+	int pidfd = -1, fd = link_shares(net) ? link_fd(net) : -1;
+	if (fd < 0)
+		return -1;
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length)) /* Linux 6.5 */
+		return pidfd;
+	length = sizeof(who);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length) || who.pid <= 0)
+		return -1;
+	return (int)syscall(SYS_pidfd_open, who.pid, 0);
+}
+
+void daemon_bury(struct daemon *daemon)
+{
+	pthread_mutex_lock(&daemon->lock);
+	for (struct list *node = daemon->conns.next; node != &daemon->conns; node = node->next) {
+		struct conn *conn = LIST_OF(node, struct conn, link);
+		struct pollfd dead = {.fd = conn->pidfd, .events = POLLIN};
+		if (conn->pidfd >= 0 && poll(&dead, 1, 0) == 1)
+			link_stop(conn->net, LINK_STOP_ALL);
+	}
+	pthread_mutex_unlock(&daemon->lock);
+}
+
 static void conn_free(struct conn *conn)
 {
 	link_close(conn->net);
+	if (conn->pidfd >= 0)
+		close(conn->pidfd);
 	if (conn->client)
 		client_leave(conn->daemon, conn->client);
 	if (conn->stage)
@@ -168,6 +204,7 @@ int conn_start(struct daemon *daemon, struct link *net)
 	if (!error) {
 		conn->daemon = daemon;
 		conn->net = net;
+		conn->pidfd = pidfd_of(net);
 		conn->tcp = !link_shares(net);
 		peer_name(net, conn->peer);
 		pthread_mutex_lock(&daemon->lock);

@@ -70,6 +70,7 @@ struct conn {
 	struct daemon *daemon;
 	struct client *client; /* NULL before its hello; set under the daemon's lock */
 	struct link *net;
+	int pidfd; /* of the process that connected; -1: not known, and its end is the connection's alone */
 	char peer[DAEMON_PEER_BYTES]; /* the other server's address; "": this one */
 	int tcp; /* another server's: no memory is shared */
 	int refused; /* there are too many: its hello is answered with that */
@@ -90,6 +91,9 @@ struct conn {
 /* conn.c: takes over `net`; starts its thread. 0, or -errno (it is closed). */
 int conn_start(struct daemon *daemon, struct link *net);
 uint32_t daemon_conns(struct daemon *daemon);
+/* Ends the connections of processes that are dead, though a child of theirs may hold the sockets still. For now and
+ * then; returns at once. */
+void daemon_bury(struct daemon *daemon);
 /* Ends the connections whose tokens are no longer good. For now and then; returns at once. */
 void daemon_check_tokens(struct daemon *daemon);
 /* Ends all connections after what they are at, telling the clients so, and waits until `deadline_ns`, or until `enough`

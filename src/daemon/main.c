@@ -24,6 +24,7 @@
 #include "daemon/admin.h"
 #include "daemon/conf.h"
 #include "daemon/daemon.h"
+#include "daemon/limit.h"
 #include "daemon/listen.h"
 #include "daemon/log.h"
 #include "store/store.h"
@@ -35,6 +36,9 @@ enum { KEY_CHECK = 300, KEY_PRINT, KEY_PRIVATE, KEY_CONF };
 #define PRIVATE_TICK_MS 100
 #define PRIVATE_STOP_S 20 /* the end of a private one may take */
 #define TICK_MS 1000
+#define MEMORY_BYTES (256ull << 20)      /* unless the configuration says otherwise */
+#define MEMORY_LEAST_BYTES (8ull << 20)
+#define MEMORY_OWN_BYTES (48ull << 20)   /* of the process, beside the memory tier and the catalog */
 #define OPTIONS_MAX 64
 
 /* What the command line said; options count over the file, so they are kept until it has been read. */
@@ -54,6 +58,7 @@ struct server {
 	struct daemon daemon;
 	struct admin *admin; /* NULL: none */
 	uint32_t alarms;     /* that were said */
+	uint64_t alive_ms;   /* when the watchdog was told last */
 	int signals, private;
 };
 
@@ -275,6 +280,19 @@ static uint64_t now_ms(void)
 	return clock_mono_ns(&clock_real) / 1000000;
 }
 
+/* Tells systemd that this thread turns and that the store answers; where either hangs it is started anew. */
+static void watchdog(struct server *server)
+{
+	const char *period = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
+	uint64_t period_ms = period ? strtoull(period, NULL, 10) / 1000 : 0;
+	struct cairn_stat stat = {.size = sizeof(stat)};
+	if (!period_ms || (pid && strtol(pid, NULL, 10) != getpid()) || now_ms() - server->alive_ms < period_ms / 3)
+		return;
+	server->alive_ms = now_ms();
+	if (!cairn_stat(server->daemon.store, &stat))
+		notify("WATCHDOG=1");
+}
+
 /* Until a signal ends it, or a private one has no clients any more. */
 static void serve_all(struct server *server)
 {
@@ -298,11 +316,33 @@ static void serve_all(struct server *server)
 		log_flush();
 		alarms_say(server);
 		daemon_check_tokens(&server->daemon);
+		daemon_bury(&server->daemon);
+		watchdog(server);
 		if (daemon_conns(&server->daemon))
 			used_ms = now_ms();
 		else if (server->private && now_ms() - used_ms >= patience_ms)
 			return;
 	}
+}
+
+/* Before memory is touched: what is over the limit of the control group ends in a kill and no word. 0, or -1 after a
+ * line. */
+static int memory_fit(struct conf *conf)
+{
+	char file[LIMIT_FILE];
+	uint64_t limit = limit_memory("", file);
+	uint64_t own = MEMORY_OWN_BYTES + (conf->catalog_bytes ? conf->catalog_bytes : 16u << 20);
+	uint64_t room = limit > own ? limit - own : 0;
+	if (!conf->memory_bytes && room < MEMORY_BYTES)
+		conf->memory_bytes = room > MEMORY_LEAST_BYTES ? room : MEMORY_LEAST_BYTES;
+	if ((conf->memory_bytes ? conf->memory_bytes : MEMORY_BYTES) <= room)
+		return 0;
+	fprintf(stderr,
+	        "cairnd: memory of %llu MiB, and %llu MiB beside it, are over the limit of %llu MiB in %s: "
+	        "lower memory, or raise the limit\n",
+	        (unsigned long long)conf->memory_bytes >> 20, (unsigned long long)own >> 20,
+	        (unsigned long long)limit >> 20, file);
+	return -1;
 }
 
 static int server_open(struct server *server)
@@ -327,6 +367,9 @@ static int server_open(struct server *server)
 	                             .peers = conf->peers,
 	                             .npeers = conf->npeers,
 	                             .peer_wait_ms = conf->peer_wait_ms};
+	if (memory_fit(&server->start))
+		return -1;
+	open.memory_bytes = conf->memory_bytes;
 	if (store_open_own(conf->dir, &open, &daemon->store)) {
 		fprintf(stderr, "cairnd: %s\n", cairn_error_text());
 		return -1;

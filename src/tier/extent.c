@@ -43,7 +43,7 @@ static void *extent_map(int fd, uint64_t bytes)
 
 int extent_make(uint64_t bytes, int *ret_fd, uint8_t **ret_base)
 {
-	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 	int fd = memfd_create("cairn-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0) {
 		err_set(CAIRN_E_NOMEM, "memory tier: memfd_create: %s", strerror(errno));

@@ -55,7 +55,7 @@ enum {
 struct sim {
 	uint64_t seed;
 	uint32_t nclients, nops, failed; /* failed: atomic */
-	char dir[64], socket[100];
+	char dir[190], socket[32]; /* a socket's path is short, wherever the store lies */
 	struct cairn_options options;
 	struct cairn_flash flash;
 	struct serving local, remote; /* the same store by socket file, and by TCP */
@@ -531,11 +531,10 @@ static int seed_run(uint64_t seed, uint32_t nclients, uint32_t nops)
 	check(sim);
 	const char *base = getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp";
 	*sim = (struct sim){.seed = seed, .nclients = nclients, .nops = nops};
-	snprintf(sim->dir, sizeof sim->dir, "%.40s/cairn-net-XXXXXX", base);
+	snprintf(sim->dir, sizeof sim->dir, "%.160s/cairn-net-XXXXXX", base);
 	check(mkdtemp(sim->dir));
-	snprintf(sim->socket, sizeof sim->socket, "%s.s", sim->dir);
-	snprintf(path, sizeof path, "mkdir '%s'", sim->socket);
-	check(!system(path));
+	snprintf(sim->socket, sizeof sim->socket, "/tmp/cairn-net-XXXXXX");
+	check(mkdtemp(sim->socket));
 	sim->flash.budget_bytes = 256 << 20;
 	sim->options = (struct cairn_options){.size = sizeof sim->options,
 	                                      .flags = CAIRN_OPEN_CREATE,

@@ -135,6 +135,7 @@ void may_name(const struct conn *conn, struct cairn_session_name *name);    /* t
 const char *may_list(const struct conn *conn, const char *asked);        /* whose sessions are listed */
 int may_see(const struct conn *conn, const cairn_digest *space_id);        /* 0: as if there were no such space */
 int may_drop(const struct conn *conn, const cairn_digest *space_id);        /* not only public */
+int may_hint(const struct conn *conn, const cairn_space *space, uint32_t hint); /* 0: it says nothing */
 void may_stat(const struct conn *conn, struct cairn_stat *stat);
 void may_event(const struct conn *conn, struct cairn_event *event);
 

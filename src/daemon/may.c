@@ -96,6 +96,14 @@ int may_drop(const struct conn *conn, const cairn_digest *id)
 	return space_rank(conn, id) == 2;
 }
 
+int may_hint(const struct conn *conn, const cairn_space *space, uint32_t hint)
+{
+	cairn_digest id;
+	cairn_space_get_id(space, &id);
+	/* That one tenant does not come back to what is everybody's says nothing. */
+	return hint != CAIRN_HINT_CLOSE || may_drop(conn, &id);
+}
+
 void may_stat(const struct conn *conn, struct cairn_stat *stat)
 {
 	if (who_of(conn)->all)

@@ -405,11 +405,7 @@ static int serve_hint(struct conn *conn, const struct wire_head *head, const str
 	const struct wire_hint *hint = &request->u.hint;
 	struct cairn_chain chain = {hint->chain.group, hint->chain.keys, hint->chain.nkeys};
 	cairn_space *space = space_of(conn, hint->space);
-	cairn_digest id;
-	if (space)
-		cairn_space_get_id(space, &id);
-	/* That one tenant does not come back to what is everybody's says nothing. */
-	if (space && hint->hint == CAIRN_HINT_CLOSE && !may_drop(conn, &id))
+	if (space && !may_hint(conn, space, hint->hint))
 		return reply_plain(conn, head, 0);
 	return reply_plain(conn, head, space ? cairn_hint(conn->daemon->store, space, &chain, (int)hint->hint)
 	                                     : CAIRN_E_INVAL);

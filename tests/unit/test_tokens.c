@@ -700,6 +700,8 @@ static void test_tokens__strangers_do_not_fill_it(void **state)
 	socklen_t length = sizeof address;
 	tenants_start(&t);
 	assert_int_equal(getsockname(t.served.serving.listener->fd, (struct sockaddr *)&address, &length), 0);
+	cairn_key key = key_at(1, 0);
+	assert_int_equal(get_status(t.store[0], t.space[0], &key, LENGTH), CAIRN_MISS); /* its connections are there */
 	for (int i = 0; i < DAEMON_STRANGERS_FROM + 8; i++) {
 		fds[i] = socket(AF_INET, SOCK_STREAM, 0);
 		assert_int_equal(connect(fds[i], (struct sockaddr *)&address, length), 0);
@@ -708,11 +710,10 @@ static void test_tokens__strangers_do_not_fill_it(void **state)
 	char byte;
 	assert_true(recv(fds[DAEMON_STRANGERS_FROM + 7], &byte, 1, 0) <= 0);
 	assert_true(daemon_conns(&t.served.daemon) <= DAEMON_STRANGERS_FROM + 8);
-	cairn_key key = key_at(1, 0);
 	assert_int_equal(get_status(t.store[0], t.space[0], &key, LENGTH), CAIRN_MISS); /* who is known goes on */
 	for (int i = 0; i < DAEMON_STRANGERS_FROM + 8; i++)
 		close(fds[i]);
-	served_wait(&t.served, 4);
+	served_wait(&t.served, 6);
 	cairn *store = open_with(&t, t.file[0], &error);
 	assert_non_null(store);
 	assert_int_equal(cairn_close(store), 0);

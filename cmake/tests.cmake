@@ -30,7 +30,7 @@ set(test_environment
 
 # cairn_test(KIND NAME [CI] [IO ENGINE] [PLACE PLACE] COMMAND ...): adds a test. Exit status 77 means skipped. With an
 # engine of I/O (threads or uring, see tests/lib/engine.h) its name stands first: threads/unit/test_queue. With a place
-# (unix, tcp or tls, see tests/lib/serving.h) its stores lie behind a cairnd: served/unix/unit/test_queue.
+# (unix, tcp, tls or ucx, see tests/lib/serving.h) its stores lie behind a cairnd: served/unix/unit/test_queue.
 function(cairn_test kind name)
 	cmake_parse_arguments(PARSE_ARGV 2 test "CI" "IO;PLACE" "COMMAND")
 	set(test "${CAIRN_TEST_PREFIX}${kind}/${name}")
@@ -123,6 +123,7 @@ if("unit" IN_LIST CAIRN_TESTS AND unit_sources)
 			cairn_test(unit ${name} ${ci} PLACE unix COMMAND ${name})
 			cairn_test(unit ${name} ${ci} PLACE tcp COMMAND ${name})
 			cairn_test(unit ${name} CI PLACE tls COMMAND ${name})
+			cairn_test(unit ${name} CI PLACE ucx COMMAND ${name}) # skipped where there is none
 		endif()
 	endforeach()
 endif()

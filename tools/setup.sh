@@ -44,6 +44,7 @@ find_missing() {
         need libmicrohttpd-dev has_libraries libmicrohttpd
         need libncurses-dev has_libraries ncursesw
     fi
+    need libucx-dev test -e /usr/include/ucp/api/ucp.h
     if ! has_python ensurepip pip >/dev/null 2>&1; then
         need python3-venv has_python ensurepip
         need python3-pip has_python pip

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-static const struct link_ops *const transports[] = {&link_unix, &link_tls, &link_tcp};
+static const struct link_ops *const transports[] = {&link_unix, &link_tls, &link_tcp, &link_ucx};
 enum { TRANSPORTS = sizeof(transports) / sizeof(transports[0]) };
 
 _Atomic int link_frame_ms = 30000;
@@ -64,7 +64,8 @@ int link_place_take(const char *text, struct link_place *ret_place)
 	const struct link_ops *ops = ops_of(text);
 	memset(ret_place, 0, sizeof(*ret_place));
 	if (!ops)
-		return err_set(CAIRN_E_INVAL, "%s: expected unix:PATH, tcp://HOST:PORT or tcp+plain://HOST:PORT", text);
+		return err_set(CAIRN_E_INVAL,
+		               "%s: expected unix:PATH, tcp://HOST:PORT, tcp+plain://HOST:PORT or ucx+plain://HOST:PORT", text);
 	if (strlen(text) >= sizeof(ret_place->text))
 		return err_set(CAIRN_E_INVAL, "a place has at most %u bytes", LINK_PATH_MAX - 1);
 	const char *rest = text + strlen(ops->scheme);

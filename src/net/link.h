@@ -27,7 +27,8 @@ extern _Atomic int link_frame_ms;
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* unix:PATH, tcp://HOST:PORT, tcp+plain://HOST:PORT; HOST is a name, an address, or an IPv6 address in brackets. */
+/* unix:PATH, tcp://HOST:PORT, tcp+plain://HOST:PORT, ucx+plain://HOST:PORT; HOST is a name, an address, or an IPv6
+ * address in brackets. */
 struct link_place {
 	const struct link_ops *ops;
 	char text[LINK_PATH_MAX]; /* as given */
@@ -111,7 +112,7 @@ int link_send_parts(struct link *link, struct iovec *parts, size_t nparts); /* p
 int link_receive_bytes(struct link *link, void *bytes, size_t length);
 int link_receive_by(struct link *link, void *bytes, size_t length, int64_t deadline_ms); /* of link_now_ms */
 
-/* ---- transports (socket.c, tls.c) -------------------------------------------------------------------------------- */
+/* ---- transports (socket.c, tls.c, ucx.c) ------------------------------------------------------------------------- */
 
 /* Deadlines are of link_now_ms; below 0: none. Functions return 0 or -errno. Who can say more of what failed than an
  * errno does writes it to `why`, which begins empty. */
@@ -142,7 +143,7 @@ struct link_ops {
 	int (*renew)(struct link_listener *listener, const struct link_serving *serving);
 	void (*unlisten)(struct link_listener *listener);
 };
-extern const struct link_ops link_unix, link_tcp, link_tls;
+extern const struct link_ops link_unix, link_tcp, link_tls, link_ucx;
 
 int64_t link_now_ms(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cairnd in the test's own process, and tests of the store that run over one: with CAIRN_TEST_PLACE "unix", "tcp"
- * or "tls" every store that a test opens is put behind a cairnd of its own, and what the test gets is its client.
+ * "tls" or "ucx" every store that a test opens is put behind a cairnd of its own, and what the test gets is its client.
  *
  * Threads: those of daemon.h, and one that accepts; the functions here are called by the test's thread. Memory: freed
  * with the store. For test programs alone; the library reads no variables.
@@ -19,10 +19,11 @@ struct serving {
 	struct link_listener *listener;
 	int kind;
 	pthread_t thread;
+	int stopping;
 };
 
-/* Serves `own` at a socket file (tcp 0), at a port of 127.0.0.1 (1), or there with TLS (2); `place` is how a client
- * opens it. 0 or an error. */
+/* Serves `own` at a socket file (tcp 0), at a port of 127.0.0.1 (1), there with TLS (2), or over UCX (3); `place` is
+ * how a client opens it. 0 or an error. */
 int serving_start(struct serving *serving, cairn *own, const char *socket, int tcp);
 /* Ends all connections; the store stays open. */
 void serving_stop(struct serving *serving);
@@ -31,7 +32,8 @@ enum {
 	SERVED_NOT = 0,
 	SERVED_UNIX,
 	SERVED_TCP,
-	SERVED_TLS
+	SERVED_TLS,
+	SERVED_UCX
 };
 int served_kind(void); /* what CAIRN_TEST_PLACE says */
 

@@ -26,7 +26,7 @@ has_python() { python3 -Ec 'import sys, importlib.util as i; sys.exit(not all(ma
 find_missing() {
     local command
     missing=()
-    for command in gcc g++ clang cmake make git fio python3 pkg-config; do
+    for command in gcc g++ clang cmake make git fio iperf3 python3 pkg-config; do
         need "$command" command -v "$command"
     done
     need ninja-build command -v ninja

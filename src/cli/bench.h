@@ -174,6 +174,7 @@ struct bench_daemon {
 	char *local, *remote, *secure; /* places: unix:PATH, tcp+plain://127.0.0.1:PORT, tcp://127.0.0.1:PORT */
 	char *token;                   /* the file of a token for the last one */
 };
+unsigned bench_port(void); /* of loopback, that nobody listens on now; 0: none */
 /* Over `dir`/name, as planned (no_flash: nothing goes to flash; flash_bytes 0: as it lies there). 0, or CLI_ERROR after
  * a message; bench_daemon_end in both cases. */
 int bench_daemon_start(struct bench *bench, const char *name, const struct bench_plan *plan,
@@ -232,6 +233,8 @@ int bench_fio(struct bench *bench, const struct bench_fio *fio, double *ret_gb_s
 extern const char *const bench_depths_flush[2];
 /* bench_flash.c: a file for fio, overwritten once, of whole batches. 0, or CLI_ERROR after a message. */
 int bench_twin(const char *path, const uint8_t *bytes, uint64_t length);
+/* GB/s of iperf3 over loopback, one connection, for a second; 0: there is none, or it did not work. */
+double bench_iperf3(struct bench *bench);
 /* Whether there is a fio. */
 int bench_fio_present(void);
 /* GB/s of memcpy by parts of 2 MiB; by so many threads, each for at least `seconds` over a share of its own. */

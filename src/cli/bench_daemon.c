@@ -27,8 +27,7 @@
 
 /* ---- its life ---------------------------------------------------------------------------------------------------- */
 
-/* A port of loopback that nobody listens on now; 0: none. */
-static unsigned daemon_port(void)
+unsigned bench_port(void)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t length = sizeof address;
@@ -149,7 +148,7 @@ int bench_daemon_start(struct bench *bench, const char *name, const struct bench
                        struct bench_daemon *daemon)
 {
 	char *base = realpath(bench->dir, NULL), *dir, *file, *log;
-	unsigned port = daemon_port(), other = daemon_port();
+	unsigned port = bench_port(), other = bench_port();
 	pid_t parent = getpid();
 
 	if (!base || !port) {

@@ -8,15 +8,17 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/bench.h"
 #include "cli/cli.h"
 
-int bench_fio_present(void)
+static int limit_present(const char *program)
 {
 	const char *path = getenv("PATH");
 	char file[1024];
@@ -24,12 +26,17 @@ int bench_fio_present(void)
 	for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
 		size_t length = strcspn(at, ":");
 
-		snprintf(file, sizeof file, "%.*s/fio", (int)length, at);
+		snprintf(file, sizeof file, "%.*s/%s", (int)length, at, program);
 		if (length && !access(file, X_OK))
 			return 1;
 		at += length + (at[length] == ':');
 	}
 	return 0;
+}
+
+int bench_fio_present(void)
+{
+	return limit_present("fio");
 }
 
 /* Its exit status, 127 where it could not be run. Its words go to `log`. */
@@ -181,4 +188,56 @@ double bench_memcpy_threads(uint8_t *to, const uint8_t *from, uint64_t bytes, ui
 		done += copies[i].done;
 	}
 	return (double)done / 1e9 / (bench_now() - start);
+}
+
+/* ---- iperf3 ------------------------------------------------------------------------------------------------------ */
+
+static double iperf3_parse(const char *path)
+{
+	json_t *all = json_load_file(path, 0, NULL);
+	json_t *sum = json_object_get(json_object_get(all, "end"), "sum_received");
+	double gb_s = json_number_value(json_object_get(sum, "bits_per_second")) / 8e9;
+
+	json_decref(all);
+	return gb_s;
+}
+
+double bench_iperf3(struct bench *bench)
+{
+	char port[16];
+	char *log = bench_path(bench, "iperf3.json"), *other = bench_path(bench, "iperf3.log");
+	char *serve[] = {"iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port, NULL};
+	char *ask[] = {"iperf3", "-c", "127.0.0.1", "-p", port, "-J", "-t", "1", NULL};
+	double gb_s = 0;
+	pid_t server = -1, parent = getpid();
+
+	snprintf(port, sizeof port, "%u", bench_port());
+	fflush(NULL);
+	if (limit_present("iperf3"))
+		server = fork();
+	if (!server) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		int fd = open(other, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+		if (fd >= 0) {
+			dup2(fd, STDOUT_FILENO);
+			dup2(fd, STDERR_FILENO);
+		}
+		if (getppid() == parent)
+			execvp(serve[0], serve);
+		_exit(127);
+	}
+	/* It listens in a moment. */
+	for (int tries = 0; server > 0 && tries < 20 && !(gb_s > 0) && !say_stopped; tries++) {
+		usleep(50000);
+		if (!fio_exec(ask, log))
+			gb_s = iperf3_parse(log);
+	}
+	if (server > 0) {
+		kill(server, SIGTERM);
+		waitpid(server, NULL, 0);
+	}
+	free(log);
+	free(other);
+	return gb_s;
 }

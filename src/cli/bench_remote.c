@@ -146,6 +146,8 @@ static int remote_round(struct bench *bench, uint32_t round)
 static int remote_finish(struct bench *bench)
 {
 	const struct remote_work *work = bench->work;
+	struct bench_result *get = bench_find(bench, "remote.get");
+	char text[24];
 
 	for (uint32_t i = 0; i < REMOTE_FIGURES; i++) {
 		const char *name = remote_figures[i].name;
@@ -153,6 +155,10 @@ static int remote_finish(struct bench *bench)
 		bench_choose(bench, name, i == REMOTE_TLS ? remote_tls_limits : remote_limits);
 		bench_cpu_note(bench, name, work->client_cpu_s[i], work->daemon_cpu_s[i], work->gb[i]);
 	}
+	double iperf3 = get->wanted ? bench_iperf3(bench) : 0;
+	if (iperf3 > 0)
+		snprintf(get->note + strlen(get->note), sizeof get->note - strlen(get->note), "; iperf3 %s GB/s",
+		         bench_number(iperf3, text, sizeof text));
 	return 0;
 }
 

@@ -319,8 +319,7 @@ static int receive_some(int fd, uint8_t *to, size_t length, int *fds, uint32_t *
 	return *ret_n >= 0 && descriptors_take(&message, fds, nfds) ? -EPROTO : 0;
 }
 
-/* Waits for what is still to come of a payload: to be woken for each packet costs more than to take it. */
-static int payload_wait(int fd, size_t left, int64_t deadline_ms)
+int socket_wait_payload(int fd, size_t left, int64_t deadline_ms)
 {
 	int least = left < LINK_LEAST ? (int)left : LINK_LEAST, one = 1;
 	if (left < LINK_LEAST / 4 || setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof(least)))
@@ -340,7 +339,7 @@ static int plain_receive(struct link *link, uint8_t *to, size_t length, int *fds
 		else
 			n = recv(fd, to + got, length - got, MSG_DONTWAIT);
 		if (!error && n < 0 && !fds && (errno == EAGAIN || errno == EWOULDBLOCK))
-			error = payload_wait(fd, length - got, deadline_ms);
+			error = socket_wait_payload(fd, length - got, deadline_ms);
 		else if (!error && n <= 0)
 			error = n ? socket_retry(fd, POLLIN, deadline_ms) : -ECONNRESET;
 		if (error)

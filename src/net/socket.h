@@ -11,6 +11,9 @@ int socket_listen_tcp(const struct link_place *place, int *ret_fd);
 int socket_accept_tcp(int listener); /* the descriptor or -errno */
 /* Waits until the socket can be read or written (poll's words). */
 int socket_wait(int fd, short what, int64_t deadline_ms);
+/* The same until more of a payload is there, of which `left` bytes are still to come for certain: to be woken for each
+ * packet costs more than to take it. */
+int socket_wait_payload(int fd, size_t left, int64_t deadline_ms);
 /* After a transfer that failed at once, by errno: 0 when it may be tried again, or -errno. */
 int socket_retry(int fd, short what, int64_t deadline_ms);
 void socket_stop(int fd, enum link_stop how);

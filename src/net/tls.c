@@ -202,7 +202,12 @@ static int tls_receive(struct link *link, uint8_t *to, size_t length, int *fds, 
 		errno = 0;
 		ERR_clear_error();
 		int result = SSL_read_ex(tls->ssl, to + got, length - got, &n);
-		int error = result == 1 ? 0 : step_retry(tls, result, deadline_ms);
+		size_t left = length - got; /* of it a record, begun, may have been taken from the socket already */
+		int error = 0;
+		if (result != 1 && left > 2 * TLS_RECORD && SSL_get_error(tls->ssl, result) == SSL_ERROR_WANT_READ)
+			error = socket_wait_payload(tls->fd, left - 2 * TLS_RECORD, deadline_ms);
+		else if (result != 1)
+			error = step_retry(tls, result, deadline_ms);
 		if (error)
 			return error;
 		got += n;

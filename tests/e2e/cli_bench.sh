@@ -55,11 +55,12 @@ check "a page" grep -q '</svg>' page.html
 check "nothing from elsewhere" bash -c '! grep -Eq "https?:|<script|<link" page.html'
 
 # What needs a cairnd: one is started, measured, and ended.
-run 0 "$CAIRN" bench --quick --rounds 1 served/ lease.daemon local.get remote.get remote.batch clients --json
+run 0 "$CAIRN" bench --quick --rounds 1 served/ lease.daemon local.get remote.get remote.get.tls clients --json
 quiet
-json 'sorted(r["name"] for r in j["results"]) == ["clients.8", "clients.8.fair", "lease.daemon", "local.get", "remote.batch", "remote.get"]'
+json 'sorted(r["name"] for r in j["results"]) == ["clients.8", "clients.8.fair", "lease.daemon", "local.get", "remote.get", "remote.get.tls"]'
 json 'all(r["value"] > 0 and r["limit"] > 0 and r["ratio"] > 0 for r in j["results"])'
 json 'all("CPU seconds a GB: client" in r["note"] for r in j["results"] if r["name"] in ("local.get", "remote.get", "clients.8"))'
+json 'all(float(r["note"].split("cairnd ")[1].split(";")[0]) > 0 for r in j["results"] if "cairnd" in r["note"])'
 json 'all(r["limit_name"].startswith("send and receive, ") for r in j["results"] if r["name"] == "remote.get")'
 check "nothing of the cairnd is left" test ! -e served
 check "no cairnd is left" bash -c '! pgrep -f "cairnd $PWD/served"'

@@ -76,6 +76,27 @@ static void extent_unmap(struct remote *remote, struct remote_extent *extent)
 	*extent = remote->extents[--remote->nextents];
 }
 
+/* Read-only, at an address at which the daemon's huge pages are mapped as such. MAP_FAILED: no room. */
+static void *extent_map(int fd, uint64_t length)
+{
+	const uint64_t huge = 2u << 20;
+	uint8_t *room = mmap(NULL, length + huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return MAP_FAILED;
+	uint64_t before = (huge - (uintptr_t)room % huge) % huge, end = BYTES_ROUND_UP(length, 4096u);
+	void *at = mmap(room + before, length, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (at == MAP_FAILED) {
+		munmap(room, length + huge);
+		return MAP_FAILED;
+	}
+	if (before)
+		munmap(room, before);
+	if (huge > before)
+		munmap(room + before + end, huge - before);
+	(void)madvise(at, length, MADV_HUGEPAGE); /* what the system allows of it */
+	return at;
+}
+
 /* Takes over the descriptor of `given`, which is filled but for its address. The lock is held. 0, NOMEM, or IO: it is
  * not what it is said to be. */
 static int extent_add(struct remote *remote, struct remote_extent given)
@@ -96,7 +117,7 @@ static int extent_add(struct remote *remote, struct remote_extent given)
 		remote->extents_room = room;
 	}
 	int good = given.length && !fstat(given.fd, &stat) && (uint64_t)stat.st_size == given.length;
-	given.address = good ? mmap(NULL, given.length, PROT_READ, MAP_SHARED, given.fd, 0) : MAP_FAILED;
+	given.address = good ? extent_map(given.fd, given.length) : MAP_FAILED;
 	if (given.address == MAP_FAILED) {
 		close(given.fd);
 		return good ? CAIRN_E_NOMEM : CAIRN_E_IO;

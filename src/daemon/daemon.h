@@ -20,7 +20,8 @@
 #include "net/link.h"
 
 enum {
-	DAEMON_CONNS = 1024,
+	DAEMON_CONNS = 2048,
+	DAEMON_CLIENT_CONNS = 1024, /* of one client: it leaves room for others */
 	DAEMON_REFUSED = 64, /* beyond them, who are told so; others just find the connection closed */
 	DAEMON_STRANGERS = 256,    /* of them, from other servers and without their hello yet */
 	DAEMON_STRANGERS_FROM = 64, /* of those, from one address */

@@ -57,6 +57,11 @@ static int serve_hello(struct conn *conn, const struct wire_head *head, const st
 	struct client *client = client_find(conn->daemon, request->u.hello.client, &who);
 	if (!client)
 		return reply_error(conn, head, CAIRN_E_NOMEM, "no memory for another client");
+	if (client->conns > DAEMON_CLIENT_CONNS) {
+		client_leave(conn->daemon, client);
+		return reply_error(conn, head, CAIRN_E_BUSY,
+		                   "this client has as many connections as one may: make fewer calls at a time");
+	}
 	pthread_mutex_lock(&conn->daemon->lock);
 	conn->client = client;
 	pthread_mutex_unlock(&conn->daemon->lock);

@@ -37,7 +37,7 @@ int down_part(cairn *store, uint32_t entry, const struct store_call *call)
 {
 	const struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint8_t key[32];
-	if (list_empty(&store->reqs_free))
+	if (list_empty(&store->reqs_free) || !tenant_may_ask(store, store->spaces[e->space - 1]->tenant))
 		return CAIRN_E_BUSY; /* to wait would let go of the lock */
 	memcpy(key, e->prefix, 16);
 	memcpy(key + 16, memory_slot(store->memory, e->slot)->key_rest, 16);

@@ -35,10 +35,7 @@ static void quarantine(cairn *store, const struct fmt_entry *entry, uint32_t dev
 {
 	if (list_empty(&store->reqs_free) || (store->flags & CAIRN_OPEN_READONLY))
 		return; /* its bytes stay bad: the next reader finds out too */
-	struct store_req *req = LIST_OF(list_pop_front(&store->reqs_free), struct store_req, link);
-	memset(&req->req, 0, sizeof(req->req));
-	req->result = NULL;
-	req->req.owner = req;
+	struct store_req *req = store_req_take(store, 0);
 	req->req.op = TIER_DECIDE;
 	req->req.record.type = LEDGER_QUARANTINE;
 	memcpy(req->req.record.u.quarantine.key, entry->key, 32);
@@ -97,7 +94,7 @@ static void read_done(struct tier_req *tier)
 static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32_t entry, const cairn_key *key,
                            uint32_t background, const uint32_t *older_than)
 {
-	if (list_empty(&store->reqs_free))
+	if (list_empty(&store->reqs_free) || !tenant_may_ask(store, space->tenant))
 		return 0;
 	struct catalog_entry *e = catalog_at(store->catalog, entry);
 	uint64_t birth = catalog_birth(e);
@@ -108,7 +105,11 @@ static uint32_t read_start(cairn *store, const struct cairn_space *space, uint32
 	check(catalog_birth(e) == birth);
 	if (!slot)
 		return 0;
-	struct store_req *req = store_req_take(store, 0);
+	struct store_req *req = tenant_req_take(store, space->tenant, 0);
+	if (!req) { /* what was evicted went down to flash, with the last of them */
+		slot_release(store, slot);
+		return 0;
+	}
 	struct memory_slot *s = memory_slot(store->memory, slot);
 	s->entry = entry;
 	s->refs++; /* the caller's; the first is the read's */

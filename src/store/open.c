@@ -88,15 +88,19 @@ struct store_req *store_req_take(cairn *store, uint64_t deadline_ns)
 			return NULL;
 	struct store_req *req = LIST_OF(list_pop_front(&store->reqs_free), struct store_req, link);
 	memset(&req->req, 0, sizeof(req->req));
-	req->slot = 0;
+	req->slot = req->tenant = 0;
 	req->result = NULL;
 	req->req.owner = req;
+	store->reqs_used++;
 	return req;
 }
 
 void store_req_drop(struct store_req *req)
 {
 	req->result = NULL;
+	req->store->reqs_used--;
+	if (req->tenant)
+		req->store->tenants[req->tenant - 1].reqs--;
 	list_push_front(&req->store->reqs_free, &req->link);
 }
 

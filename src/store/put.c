@@ -224,8 +224,9 @@ static int32_t put_begin(struct put_work *work, size_t index)
 	uint64_t patience = clock_mono_ns(store->clock) + 1000000000ull;
 	if (work->call->deadline_ns < patience || work->call->durability == CAIRN_DURABLE_FLASH)
 		patience = work->call->deadline_ns;
-	while (store->dirty_bytes + work->copying_bytes + bytes > store->dirty_max && store_has_flash(store) &&
-	       (store->dirty_bytes || work->copying_bytes)) {
+	while ((store->dirty_bytes + work->copying_bytes + bytes > store->dirty_max ||
+	        !tenant_may_dirty(store, work->space->tenant, work->copying_bytes + bytes)) &&
+	       store_has_flash(store) && (store->dirty_bytes || work->copying_bytes)) {
 		if (work->copying_bytes)
 			return CAIRN_E_BUSY; /* they are let go first */
 		if (work->stuck || store_wait(store, patience)) {
@@ -310,6 +311,7 @@ static void write_done(struct tier_req *tier)
 	struct memory_slot *s = memory_slot(store->memory, req->slot);
 	s->dirty = 0;
 	store->dirty_bytes -= s->length;
+	store->tenants[s->tenant].dirty_bytes -= s->length;
 	if (tier->result == CAIRN_E_QUOTA) { /* of its tenant: no fault of the device, and no sync of others fails */
 		store->tenants[s->tenant].stat.quota_refused++;
 	} else if (tier->result) {
@@ -383,7 +385,7 @@ int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, c
 	if (device == UINT32_MAX)
 		return CAIRN_E_IO;
 	s->refs++;
-	struct store_req *req = store_req_take(store, call->deadline_ns);
+	struct store_req *req = tenant_req_take(store, space->tenant, call->deadline_ns);
 	int gone = s->entry != entry; /* the lock was let go: dropped, perhaps */
 	if (!gone)
 		e = catalog_at(store->catalog, entry);
@@ -398,6 +400,7 @@ int write_start(cairn *store, const struct cairn_space *space, uint32_t entry, c
 	e->device = (uint8_t)device;
 	s->dirty = 1;
 	store->dirty_bytes += s->length;
+	store->tenants[s->tenant].dirty_bytes += s->length;
 	struct fmt_entry *to = &req->req.entry;
 	memcpy(to->key, key, 32);
 	memcpy(to->space, space->id, 32);

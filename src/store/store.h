@@ -32,7 +32,7 @@
 
 enum {
 	STORE_DEVICES = 16,
-	STORE_REQS = 512,      /* tier requests in flight */
+	STORE_REQS = 640,      /* tier requests in flight; one tenant alone may have 512 of them */
 	STORE_EVENTS = 65536,
 	STORE_MATCHES = 1024,
 	STORE_BATCH = 128,     /* items of a batch that are worked on at once */
@@ -89,6 +89,8 @@ struct tenant {
 	uint64_t leased_bytes;
 	struct tenant_limits limits;
 	uint64_t flash_bytes;     /* of its segments, dead bytes included */
+	uint32_t reqs;            /* tier requests in flight */
+	uint64_t dirty_bytes;     /* on their way to flash */
 	uint32_t segments[STORE_DEVICES]; /* that it owns, by device */
 	struct cairn_tenant_stat stat; /* counters */
 };
@@ -106,6 +108,7 @@ struct store_req {
 	struct cairn *store;
 	uint32_t slot;            /* whose bytes are read or written */
 	uint32_t device;
+	uint32_t tenant;          /* number + 1 of whose it is; 0: the store's own */
 	int32_t *result;          /* of a waiting call, written under the lock; NULL: nobody waits (any more) */
 	struct list link;         /* free list */
 };
@@ -167,6 +170,7 @@ struct cairn {
 	uint32_t hung;            /* of them: nor are those under way waited for */
 	struct store_req *reqs;
 	struct list reqs_free;
+	uint32_t reqs_used;
 	uint64_t next_birth;
 	uint64_t tick;            /* recency clock; the catalog keeps its low 16 bits */
 	uint64_t tick_bytes, tick_step;
@@ -309,6 +313,13 @@ int tenant_entry_guarded(const cairn *store, const struct catalog_entry *e, uint
 /* The status and the line for a part that found no room in memory, and counts it where the quota is why: QUOTA if so
  * and `error` is BUSY, else `error`. */
 int32_t tenant_refuse(cairn *store, uint32_t tenant, uint64_t bytes, int32_t error, const char *what);
+/* Queues are shared so that a flood of one tenant leaves room for the others: each may have four times what is left, so
+ * four fifths alone, and some stays free however many fill it. Whether a tenant may have another request in flight, and
+ * so many bytes more on their way to flash. */
+int tenant_may_ask(const cairn *store, uint32_t tenant);
+int tenant_may_dirty(const cairn *store, uint32_t tenant, uint64_t bytes);
+/* store_req_take for a tenant's request. */
+struct store_req *tenant_req_take(cairn *store, uint32_t tenant, uint64_t deadline_ns);
 /* Whether a part can not be in memory at all within the quota: there is no use in waiting. */
 int tenant_never(const cairn *store, uint32_t tenant, uint64_t bytes);
 

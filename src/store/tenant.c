@@ -275,6 +275,30 @@ int tenant_entry_guarded(const cairn *store, const struct catalog_entry *e, uint
 	        memory_tenant_used(store->memory, owner) <= limits->memory_reserved_bytes);
 }
 
+int tenant_may_ask(const cairn *store, uint32_t tenant)
+{
+	return store->tenants[tenant].reqs < 4 * (STORE_REQS - store->reqs_used);
+}
+
+int tenant_may_dirty(const cairn *store, uint32_t tenant, uint64_t bytes)
+{
+	uint64_t left = store->dirty_bytes < store->dirty_max ? store->dirty_max - store->dirty_bytes : 0;
+	return store->tenants[tenant].dirty_bytes + bytes <= 4 * left;
+}
+
+struct store_req *tenant_req_take(cairn *store, uint32_t tenant, uint64_t deadline_ns)
+{
+	while (!tenant_may_ask(store, tenant))
+		if (store_wait(store, deadline_ns))
+			return NULL;
+	struct store_req *req = store_req_take(store, deadline_ns);
+	if (req) {
+		req->tenant = tenant + 1;
+		store->tenants[tenant].reqs++;
+	}
+	return req;
+}
+
 int tenant_never(const cairn *store, uint32_t tenant, uint64_t bytes)
 {
 	uint64_t quota = store->tenants[tenant].limits.memory_quota_bytes;

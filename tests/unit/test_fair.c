@@ -161,6 +161,25 @@ static void test_fair__urgent_reads_go_before_background_ones(void **state)
 	fair_done(&fair);
 }
 
+/* A flood of reads that do not end, by one tenant: it has four fifths of the queue, and the other is served. */
+static void test_fair__a_flood_leaves_room_in_the_queue(void **state)
+{
+	(void)state;
+	struct fair fair;
+	fair_init(&fair, NULL, 0, 640);
+	ask(&fair, 0, 0, 640);
+	assert_int_equal(fair.store->tenants[0].reqs, 512);
+	assert_int_equal(fair.store->reqs_used, 512);
+	ask(&fair, 1, 0, 640);
+	uint32_t second = fair.store->tenants[1].reqs;
+	assert_true(second >= 100 && fair.store->reqs_used < STORE_REQS);
+	world_run(&fair.world, fair.store, 2000);
+	assert_int_equal(fair.store->reqs_used, 0);
+	assert_int_equal(fair.store->tenants[0].reqs + fair.store->tenants[1].reqs, 0);
+	assert_int_equal(ready(&fair, 0, 640), 512);
+	fair_done(&fair);
+}
+
 /* ---- an ill device ----------------------------------------------------------------------------------------------- */
 
 static uint64_t timed_get(struct fair *fair, uint32_t block, int *ret_status)
@@ -263,6 +282,7 @@ int main(void)
 		cmocka_unit_test(test_fair__a_small_tenant_does_not_wait_for_a_large_ones_backlog),
 		cmocka_unit_test(test_fair__one_alone_has_the_whole_device),
 		cmocka_unit_test(test_fair__urgent_reads_go_before_background_ones),
+		cmocka_unit_test(test_fair__a_flood_leaves_room_in_the_queue),
 		cmocka_unit_test(test_fair__a_device_that_fails_is_stepped_over_and_comes_back),
 		cmocka_unit_test(test_fair__a_device_that_hangs_holds_nobody),
 	};

@@ -151,6 +151,9 @@ struct cairn_options {
 	/* The token for a cairnd on another server (tcp://): a file that nobody else can read, of one line. NULL: that of
 	 * the variable CAIRN_TOKEN_FILE, else $XDG_CONFIG_HOME/cairn/token (~/.config/cairn/token) if it is there. */
 	const char *token_file;
+	/* Memory for the engine's hashes that events carry: 56 bytes a block, taken at open; 0: none is remembered. When it
+	 * is full the oldest are forgotten; after an open they are unknown until a block is put again. */
+	uint64_t event_hashes_bytes;
 };
 
 /* Opens the store at `place`: "dir:PATH" or a plain path; or that of a cairnd (docs/SERVE.md): "unix:PATH", its socket
@@ -353,6 +356,8 @@ struct cairn_item {
 	uint16_t group;
 	uint16_t part;
 	uint32_t flags;              /* CAIRN_ITEM_... */
+	uint32_t engine_hash_bytes;  /* put: the engine's own hash of the block, for events; 0: none, at most 32 */
+	const void *engine_hash;
 	/* results, written for every item when the call (or its completion) returns */
 	int32_t status;              /* CAIRN_OK, CAIRN_MISS, CAIRN_DAMAGED, CAIRN_EXISTED or CAIRN_E_... */
 	uint32_t ret_tier;           /* CAIRN_TIER_...: where it came from (get), or the lowest it reached (put) */
@@ -720,21 +725,61 @@ struct cairn_tenant_stat {
 CAIRN_API long cairn_list_tenants(cairn *store, int (*each)(void *arg, const struct cairn_tenant_stat *stat),
                                   void *arg);
 
+struct cairn_client_info {
+	size_t size;
+	const char *program, *address; /* valid during the callback; address: "" on this server, else where it is */
+	uint64_t number;               /* in the order in which they came */
+	uint64_t since_s;              /* wall clock */
+	uint32_t pid, uid;             /* on this server; else 0 */
+	uint32_t connections, leases, matches, spaces;
+	uint64_t requests, failed;     /* answered; and of them with an error */
+	uint64_t read_bytes, written_bytes;
+};
+/* Calls back for each client of the cairnd behind `store`, until it returns non-zero; a store of this process has none.
+ * Returns the number of calls. */
+CAIRN_API long cairn_list_clients(cairn *store, int (*each)(void *arg, const struct cairn_client_info *info),
+                                  void *arg);
+
+#define CAIRN_HASH_MAX 32
+
 enum cairn_event_kind {
 	CAIRN_EVENT_STORED = 1,  /* visible in `tier` */
 	CAIRN_EVENT_REMOVED = 2, /* no longer in `tier`, for `reason` */
 };
 struct cairn_event {
-	uint64_t sequence; /* 1, 2, 3 ...: a gap means events were missed; list anew then */
+	uint64_t sequence; /* 1, 2, 3 ...: a gap means events were missed; take a snapshot then */
+	uint64_t life;     /* of the store since it was opened: in another one numbers begin anew, which is like a gap */
 	uint32_t kind;     /* 0: of another tenant, by a cairnd: the rest is 0 */
 	uint32_t tier, reason, part;
 	cairn_digest space_id;
 	uint8_t key_prefix[16];
 	uint64_t birth;
+	uint32_t hash_bytes; /* of engine_hash; 0: it is not known */
+	uint8_t engine_hash[CAIRN_HASH_MAX];
+	uint32_t reserved;
 };
-/* Copies up to `max` events after sequence `after` (0: the oldest kept). The store keeps the last 65,536.
- * Returns their number. Any thread; does not block. */
+/* Copies up to `max` events after sequence `after` (0: the oldest kept; a number that is still to come is one of
+ * another life, and means the same). The store keeps the last 65,536. Returns their number. Any thread; does not
+ * block. */
 CAIRN_API long cairn_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max);
+
+struct cairn_present {
+	size_t size;
+	cairn_digest space_id;
+	uint8_t key_prefix[16];
+	uint32_t part;
+	uint32_t tiers; /* mask: 1 << CAIRN_TIER_... */
+	uint64_t bytes, birth;
+	uint32_t hash_bytes;
+	uint8_t engine_hash[CAIRN_HASH_MAX];
+	uint32_t reserved;
+};
+/* Calls back for each part that is there, in no order, until it returns non-zero. *ret_sequence and *ret_life are set
+ * before the first call. With the events after that number, applied in order over what was listed (a part stored or
+ * removed again is no fault), one knows what is there. Returns the number of calls; the callback must not call into
+ * the store. Does not hold others up. */
+CAIRN_API long cairn_snapshot(cairn *store, uint64_t *ret_sequence, uint64_t *ret_life,
+                              int (*each)(void *arg, const struct cairn_present *present), void *arg);
 
 /* ---- tokens: who may ask a cairnd over a network (docs/SERVE.md) ------------------------------------------------- */
 

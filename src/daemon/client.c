@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clients and what they hold. See daemon.h. */
+#include <netdb.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
@@ -33,6 +37,37 @@ struct client *client_find(struct daemon *daemon, const uint8_t id[16], const st
 		client->conns++;
 	pthread_mutex_unlock(&daemon->lock);
 	return client;
+}
+
+void client_name(struct daemon *daemon, struct client *client, const char *program, const struct link *net)
+{
+	char host[48] = "", port[8];
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof(peer);
+	struct ucred who = {0};
+	int fd = link_fd(net);
+	if (link_shares(net)) {
+		length = sizeof(who);
+		if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &length))
+			who = (struct ucred){0};
+	} else if (fd >= 0 && !getpeername(fd, (struct sockaddr *)&peer, &length) &&
+	           getnameinfo((struct sockaddr *)&peer, length, host, sizeof(host), port, sizeof(port),
+	                       NI_NUMERICHOST | NI_NUMERICSERV)) {
+		host[0] = 0;
+	}
+	pthread_mutex_lock(&daemon->lock);
+	if (!client->number) {
+		client->number = ++daemon->client_last;
+		client->since_s = clock_wall_s(&clock_real);
+		client->pid = (uint32_t)who.pid;
+		client->uid = (uint32_t)who.uid;
+		snprintf(client->program, sizeof(client->program), "%s", program);
+		if (host[0])
+			snprintf(client->address, sizeof(client->address), strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+		else
+			snprintf(client->address, sizeof(client->address), "%s", link_shares(net) ? "" : "elsewhere");
+	}
+	pthread_mutex_unlock(&daemon->lock);
 }
 
 void client_leave(struct daemon *daemon, struct client *client)

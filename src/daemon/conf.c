@@ -62,6 +62,7 @@ static const struct conf_key {
 	{"tls_cert", CONF_TEXT, offsetof(struct conf, tls_cert), "the file of a certificate in PEM", 1},
 	{"tls_key", CONF_TEXT, offsetof(struct conf, tls_key), "the file of that certificate's private key in PEM", 1},
 	{"stop_seconds", CONF_SECONDS, offsetof(struct conf, stop_seconds), "a number of seconds from 1 to 3600", 1},
+	{"event_hashes", CONF_SIZE, offsetof(struct conf, event_hashes_bytes), "a size as 64MiB", 0},
 	{"log", CONF_WORD, offsetof(struct conf, log), "text or json", 1},
 	{"log_level", CONF_WORD, offsetof(struct conf, log_level), "error, warning, info or debug", 1},
 	{"tenants", CONF_LIMITS, 0, "names of tenants (\"*\": all others), each with its limits", 1},
@@ -505,6 +506,8 @@ void conf_print(const struct conf *conf, FILE *to)
 		fprintf(to, "segment: %llu\n", (unsigned long long)conf->segment_bytes);
 	fprintf(to, "io_threads: %u\npin_share: %u\nsocket_mode: 0%o\n", conf->io_threads ? conf->io_threads : 8,
 	        conf->pin_share_percent ? conf->pin_share_percent : 50, conf->socket_mode);
+	if (conf->event_hashes_bytes)
+		fprintf(to, "event_hashes: %llu\n", (unsigned long long)conf->event_hashes_bytes);
 	fprintf(to, "admin: \"%s\"\nalarm_minutes: %u\n", conf->admin, conf->alarm_minutes);
 	if (conf->tls_cert)
 		fprintf(to, "tls_cert: \"%s\"\n", conf->tls_cert);

@@ -41,6 +41,7 @@ struct conf {
 	uint32_t log_level;             /* enum log_level + 1; 0: info */
 	const char *admin;              /* "HOST:PORT", or "off" */
 	uint32_t alarm_minutes;
+	uint64_t event_hashes_bytes;    /* memory for the engine's hashes that events carry; 0: none */
 	struct conf_text *texts;        /* all strings above */
 };
 

@@ -78,6 +78,10 @@ static int conn_step(struct conn *conn)
 		conn->failed = 0;
 		good = !serve(conn, &head, request, fds);
 		metrics_request(&conn->daemon->metrics, head.type, clock_mono_ns(&clock_real) - begun_ns, conn->failed);
+		if (conn->client) {
+			atomic_fetch_add_explicit(&conn->client->requests, 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&conn->client->failed, conn->failed != 0, memory_order_relaxed);
+		}
 	}
 	for (uint32_t i = 0; i < head.nfds; i++)
 		close(fds[i]);

@@ -49,6 +49,11 @@ struct client {
 	uint32_t nleases, nmatches;
 	cairn_space **spaces; /* by number, 1.. */
 	uint32_t nspaces;
+	/* Who it is, of its first connection; and what it did. */
+	char program[64], address[64];
+	uint64_t number, since_s;
+	uint32_t pid, uid;
+	atomic_ullong requests, failed, read_bytes, written_bytes;
 };
 
 struct daemon {
@@ -59,6 +64,7 @@ struct daemon {
 	pthread_mutex_t lock;
 	pthread_cond_t ended; /* a connection did */
 	struct list clients, conns;
+	uint64_t client_last; /* the number of the last one that came */
 	uint32_t nconns;
 	int stopping;
 	atomic_int ready; /* serves, and does not end yet */
@@ -114,6 +120,8 @@ int daemon_end(struct daemon *daemon, struct daemon_end *end);
 /* client.c */
 /* One connection more of the client with this id, a new one where it is unknown or somebody else's. */
 struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who);
+/* Who is at the other end of the client's first connection. */
+void client_name(struct daemon *daemon, struct client *client, const char *program, const struct link *net);
 void client_leave(struct daemon *daemon, struct client *client);         /* one less; the last gives everything back */
 uint64_t client_hold_lease(struct client *client, cairn_lease *lease);   /* its number; 0: too many */
 uint64_t client_hold_match(struct client *client, cairn_match *match);
@@ -145,6 +153,10 @@ void may_event(const struct conn *conn, struct cairn_event *event);
 int serve(struct conn *conn, const struct wire_head *head, struct wire_request *request, const int *fds);
 /* serve_peer.c */
 int serve_presence(struct conn *conn, const struct wire_head *head, const struct wire_request *request);
+/* lists.c */
+int serve_list(struct conn *conn, const struct wire_head *head, const struct wire_request *request);
+int serve_clients(struct conn *conn, const struct wire_head *head);
+int serve_snapshot(struct conn *conn, const struct wire_head *head);
 /* Sends what `reply` holds. more: another frame follows. 0 or -1. */
 int conn_reply(struct conn *conn, const struct wire_head *head, int64_t result, int more);
 int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t result, int more, uint64_t bulk_bytes);

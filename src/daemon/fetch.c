@@ -123,6 +123,7 @@ int serve_fetch(struct conn *conn, const struct wire_head *head, const struct wi
 		error = error ? error : part_send(conn, info.address, info.bytes);
 		cairn_lease_release(store, leases[i]);
 	}
+	count_moved(conn, batch, WIRE_FETCH, work);
 	mem_free(copies.bytes);
 	return error;
 }

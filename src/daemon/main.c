@@ -361,6 +361,7 @@ static int server_open(struct server *server)
 	                             .free_floor_bytes = conf->free_floor_bytes,
 	                             .segment_bytes = conf->segment_bytes,
 	                             .io_threads = conf->io_threads,
+	                             .event_hashes_bytes = conf->event_hashes_bytes,
 	                             .pin_share_percent = conf->pin_share_percent,
 	                             .tenants = tenants,
 	                             .ntenants = conf_tenants(conf, tenants),

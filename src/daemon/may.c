@@ -120,5 +120,5 @@ void may_event(const struct conn *conn, struct cairn_event *event)
 	if (may_see(conn, &event->space_id))
 		return;
 	/* Its number stays, or the next one would look as if events had been missed. */
-	*event = (struct cairn_event){.sequence = event->sequence};
+	*event = (struct cairn_event){.sequence = event->sequence, .life = event->life};
 }

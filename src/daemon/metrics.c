@@ -3,6 +3,7 @@
 #include "daemon/metrics.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,12 +19,39 @@ static const char *const tiers[CAIRN_TIERS] = {"none", "memory", "flash", "objec
 
 const char *metrics_type(uint32_t type)
 {
-	static const char *const names[] = {
-		"none",    "hello", "describe", "put",    "get",   "lease", "release",  "match",  "match_release",
-		"hint",    "save",  "resume",   "forget", "close", "pin",   "sessions", "spaces", "parts",
-		"explain", "drop",  "stat",     "events", "sync",  "stage", "space",    "fetch",
-	};
-	return type < sizeof(names) / sizeof(names[0]) ? names[type] : "other";
+	static const char *const names[WIRE_TYPES] = {
+		[WIRE_HELLO] = "hello",
+		[WIRE_DESCRIBE] = "describe",
+		[WIRE_PUT] = "put",
+		[WIRE_GET] = "get",
+		[WIRE_LEASE] = "lease",
+		[WIRE_RELEASE] = "release",
+		[WIRE_MATCH] = "match",
+		[WIRE_MATCH_RELEASE] = "match_release",
+		[WIRE_HINT] = "hint",
+		[WIRE_SAVE] = "save",
+		[WIRE_RESUME] = "resume",
+		[WIRE_FORGET] = "forget",
+		[WIRE_CLOSE] = "close",
+		[WIRE_PIN] = "pin",
+		[WIRE_SESSIONS] = "sessions",
+		[WIRE_SPACES] = "spaces",
+		[WIRE_PARTS] = "parts",
+		[WIRE_EXPLAIN] = "explain",
+		[WIRE_DROP] = "drop",
+		[WIRE_STAT] = "stat",
+		[WIRE_EVENTS] = "events",
+		[WIRE_SYNC] = "sync",
+		[WIRE_STAGE] = "stage",
+		[WIRE_SPACE] = "space",
+		[WIRE_FETCH] = "fetch",
+		[WIRE_MATCH_JOIN] = "match_join",
+		[WIRE_MATCH_AGREE] = "match_agree",
+		[WIRE_TENANTS] = "tenants",
+		[WIRE_PRESENCE] = "presence",
+		[WIRE_CLIENTS] = "clients",
+		[WIRE_SNAPSHOT] = "snapshot",
+	};	return type < WIRE_TYPES && names[type] ? names[type] : "other";
 }
 
 void metrics_request(struct metrics *metrics, uint32_t type, uint64_t ns, int failed)
@@ -346,6 +374,73 @@ static void spaces_write(struct text *text, cairn *store)
 	mem_free(lines);
 }
 
+/* ---- tenants ----------------------------------------------------------------------------------------------------- */
+
+struct tenant_lines {
+	uint32_t n;
+	struct {
+		struct cairn_tenant_stat stat;
+		char name[256];
+	} at[CAIRN_TENANTS_MAX];
+};
+
+static int tenant_take(void *arg, const struct cairn_tenant_stat *stat)
+{
+	struct tenant_lines *lines = arg;
+	if (lines->n == CAIRN_TENANTS_MAX)
+		return 1;
+	lines->at[lines->n].stat = *stat;
+	snprintf(lines->at[lines->n++].name, sizeof(lines->at[0].name), "%s", stat->tenant ? stat->tenant : "");
+	return 0;
+}
+
+static void of_tenants(struct text *text, const struct tenant_lines *lines, const char *name, const char *type,
+                       const char *help, const size_t offsets[2], int per_tier)
+{
+	family(text, name, type, help);
+	for (uint32_t i = 0; i < lines->n; i++)
+		for (uint32_t t = 0; t <= (uint32_t)per_tier; t++) {
+			uint64_t value;
+			memcpy(&value, (const char *)&lines->at[i].stat + offsets[t], sizeof(value));
+			text_add(text, "cairn_%s{tenant=", name);
+			text_quoted(text, lines->at[i].name);
+			if (per_tier)
+				text_add(text, ",tier=\"%s\"", tiers[CAIRN_TIER_MEMORY + t]);
+			text_add(text, "} %" PRIu64 "\n", value);
+		}
+}
+#define TENANT_AT(field) offsetof(struct cairn_tenant_stat, field)
+#define OF_TENANTS(name, type, help, ...)                                                                              \
+	of_tenants(text, lines, name, type, help, (const size_t[2]){__VA_ARGS__},                                          \
+	           sizeof((const size_t[]){__VA_ARGS__}) / sizeof(size_t) - 1)
+
+static void tenants_write(struct text *text, cairn *store)
+{
+	struct tenant_lines *lines = mem_alloc(sizeof(*lines));
+	if (!lines || cairn_list_tenants(store, tenant_take, lines) < 0) {
+		text->failed = 1;
+		mem_free(lines);
+		return;
+	}
+	OF_TENANTS("tenant_bytes", "gauge", "Bytes of a tenant in a tier, as its quota counts them.",
+	           TENANT_AT(memory_bytes), TENANT_AT(flash_bytes));
+	OF_TENANTS("tenant_quota_bytes", "gauge", "Most bytes of a tenant in a tier; 0: no quota.",
+	           TENANT_AT(memory_quota_bytes), TENANT_AT(flash_quota_bytes));
+	OF_TENANTS("tenant_reserved_bytes", "gauge", "Bytes of a tier that are kept for a tenant.",
+	           TENANT_AT(memory_reserved_bytes), TENANT_AT(flash_reserved_bytes));
+	OF_TENANTS("tenant_leased_bytes", "gauge", "Bytes that a tenant has leased.", TENANT_AT(leased_bytes));
+	OF_TENANTS("tenant_hit_bytes_total", "counter", "Bytes delivered to a tenant from a tier.",
+	           TENANT_AT(hit_bytes[CAIRN_TIER_MEMORY]), TENANT_AT(hit_bytes[CAIRN_TIER_FLASH]));
+	OF_TENANTS("tenant_misses_total", "counter", "Parts that a tenant asked for and that were not there.",
+	           TENANT_AT(misses));
+	OF_TENANTS("tenant_written_bytes_total", "counter", "Bytes that a tenant put.", TENANT_AT(written_bytes));
+	OF_TENANTS("tenant_evicted_bytes_total", "counter", "Bytes of a tenant evicted from a tier.",
+	           TENANT_AT(evicted_bytes[CAIRN_TIER_MEMORY]), TENANT_AT(evicted_bytes[CAIRN_TIER_FLASH]));
+	OF_TENANTS("tenant_quota_refused_total", "counter", "Parts that found no room within a tenant's quota.",
+	           TENANT_AT(quota_refused));
+	mem_free(lines);
+}
+
 /* ---- cairnd ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t count_of(atomic_ullong *counter)
@@ -356,7 +451,7 @@ static uint64_t count_of(atomic_ullong *counter)
 static void requests_write(struct text *text, struct metrics *metrics)
 {
 	family(text, "request_seconds", "histogram", "Time to answer requests, by type.");
-	for (uint32_t type = 1; type < WIRE_TYPES; type++) {
+	for (uint32_t type = 1; type < METRICS_TYPES && type < WIRE_TYPES; type++) {
 		struct metrics_request *request = &metrics->requests[type];
 		uint64_t sum = 0;
 		for (uint32_t i = 0; i < METRICS_BUCKETS; i++) {
@@ -423,6 +518,7 @@ void metrics_write(struct daemon *daemon, struct text *text)
 	store_write(text, stat, &load);
 	devices_write(text, stat);
 	peers_write(text, stat);
+	tenants_write(text, daemon->store);
 	spaces_write(text, daemon->store);
 	daemon_write(text, daemon);
 	mem_free(stat);

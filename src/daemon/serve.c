@@ -18,8 +18,6 @@
 #include "store/session.h"
 #include "store/store.h"
 
-#define LIST_FRAME_BYTES (256u << 10)
-
 /* A reply that is a result and, for a failure, its text. */
 int reply_plain(struct conn *conn, const struct wire_head *head, int64_t result)
 {
@@ -65,6 +63,7 @@ static int serve_hello(struct conn *conn, const struct wire_head *head, const st
 	pthread_mutex_lock(&conn->daemon->lock);
 	conn->client = client;
 	pthread_mutex_unlock(&conn->daemon->lock);
+	client_name(conn->daemon, client, request->u.hello.program, conn->net);
 	/* Revoked just now: those that are looked through then (daemon_check_tokens) may not have had us among them. */
 	if (who.has_token && !tokens_hold(conn->daemon->tokens, &who))
 		return -1;
@@ -146,7 +145,9 @@ int batch_items(struct conn *conn, const struct wire_batch *batch, int stage, st
 		                                     .nbufs = stage && item->length ? 1 : 0,
 		                                     .group = item->group,
 		                                     .part = item->part,
-		                                     .flags = item->flags};
+		                                     .flags = item->flags,
+		                                     .engine_hash_bytes = item->hash_bytes,
+		                                     .engine_hash = item->hash};
 	}
 	return 0;
 }
@@ -253,6 +254,16 @@ static void lease_one(struct conn *conn, const cairn_space *space, struct cairn_
 	}
 }
 
+void count_moved(struct conn *conn, const struct wire_batch *batch, uint32_t type, const struct batch_work *work)
+{
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < batch->nitems; i++)
+		if (!work->results[i].status)
+			bytes += type == WIRE_PUT ? batch->items[i].length : work->results[i].bytes;
+	atomic_fetch_add_explicit(type == WIRE_PUT ? &conn->client->written_bytes : &conn->client->read_bytes, bytes,
+	                          memory_order_relaxed);
+}
+
 /* A put of another server: its parts are received as the store wants them. */
 static int serve_arrival(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
 {
@@ -283,6 +294,7 @@ static int serve_arrival(struct conn *conn, const struct wire_head *head, const 
 		for (uint32_t i = 0; i < batch->nitems && !error; i++)
 			wire_add_result(&conn->reply, &work->results[i]);
 		error = error ? error : conn_reply(conn, head, result, 0);
+		count_moved(conn, batch, WIRE_PUT, work);
 	}
 	return error;
 }
@@ -331,6 +343,7 @@ static int serve_batch(struct conn *conn, const struct wire_head *head, const st
 			wire_add_result(&conn->reply, &work->results[i]);
 		error = conn_reply(conn, head, result, 0);
 	}
+	count_moved(conn, batch, request->type, work);
 	return error;
 }
 
@@ -526,114 +539,6 @@ static int serve_name(struct conn *conn, const struct wire_head *head, const str
 	                                                            : cairn_session_close(conn->daemon->store, &name));
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------------- */
-
-struct list_work {
-	struct conn *conn;
-	const struct wire_head *head;
-	int error;
-	cairn_digest seen; /* the space that was looked at last, and whether this client sees it */
-	int has_seen, sees;
-};
-
-static int list_sees(struct list_work *work, const cairn_digest *space_id)
-{
-	if (!work->has_seen || memcmp(&work->seen, space_id, sizeof(work->seen)) != 0) {
-		work->seen = *space_id;
-		work->has_seen = 1;
-		work->sees = may_see(work->conn, space_id);
-	}
-	return work->sees;
-}
-
-/* Room for another entry: what is there already goes as a frame of its own where it would be too much. */
-static int list_fit(struct list_work *work, size_t bytes)
-{
-	if (work->conn->reply.used + bytes <= LIST_FRAME_BYTES)
-		return 0;
-	if (conn_reply(work->conn, work->head, 0, 1) || conn_begin(work->conn, NULL, LIST_FRAME_BYTES + bytes))
-		work->error = 1;
-	return work->error;
-}
-
-static int list_session(void *arg, const struct cairn_session_info *info)
-{
-	struct list_work *work = arg;
-	struct bytes_writer *w = &work->conn->reply;
-	struct cairn_session_info plain = *info;
-	plain.tenant = plain.owner = plain.name = NULL;
-	if (list_fit(work, sizeof(plain) + 4 + 3 * (WIRE_TEXT_MAX + 2)))
-		return 1;
-	wire_add_struct(w, &plain, sizeof(plain));
-	wire_add_text(w, info->tenant);
-	wire_add_text(w, info->owner);
-	wire_add_text(w, info->name);
-	return 0;
-}
-
-static int list_space(void *arg, const struct cairn_space_info *info)
-{
-	struct list_work *work = arg;
-	struct bytes_writer *w = &work->conn->reply;
-	struct cairn_space_info plain = *info;
-	size_t length = strlen(info->text);
-	plain.text = NULL;
-	if (!list_sees(work, &info->id))
-		return 0;
-	if (list_fit(work, sizeof(plain) + 8 + length))
-		return 1;
-	wire_add_struct(w, &plain, sizeof(plain));
-	bytes_add32(w, (uint32_t)length);
-	bytes_add(w, info->text, length);
-	return 0;
-}
-
-static int list_part(void *arg, const struct cairn_part_info *info)
-{
-	struct list_work *work = arg;
-	if (!list_sees(work, &info->space_id))
-		return 0;
-	if (list_fit(work, sizeof(*info) + 4))
-		return 1;
-	wire_add_struct(&work->conn->reply, info, sizeof(*info));
-	return 0;
-}
-
-static int list_tenant(void *arg, const struct cairn_tenant_stat *stat)
-{
-	struct list_work *work = arg;
-	struct cairn_tenant_stat plain = *stat;
-	plain.tenant = NULL;
-	if (!may_see_tenant(work->conn, stat->tenant))
-		return 0;
-	if (list_fit(work, sizeof(plain) + 4 + WIRE_TEXT_MAX + 2))
-		return 1;
-	wire_add_struct(&work->conn->reply, &plain, sizeof(plain));
-	wire_add_text(&work->conn->reply, stat->tenant);
-	return 0;
-}
-
-static int serve_list(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
-{
-	struct list_work work = {.conn = conn, .head = head};
-	cairn *store = conn->daemon->store;
-	const struct wire_list *list = &request->u.list;
-	long n;
-	if (conn_begin(conn, NULL, 2 * LIST_FRAME_BYTES))
-		return -1;
-	if (request->type == WIRE_SESSIONS)
-		n = cairn_session_list(store, may_list(conn, list->tenant[0] ? list->tenant : NULL), list_session, &work);
-	else if (request->type == WIRE_SPACES)
-		n = cairn_list_spaces(store, list_space, &work);
-	else if (request->type == WIRE_TENANTS)
-		n = cairn_list_tenants(store, list_tenant, &work);
-	else
-		n = cairn_list_parts(store, list->has_space ? &list->space : NULL, list_part, &work);
-	if (work.error)
-		return -1;
-	return n < 0 ? reply_plain(conn, head, n) : conn_reply(conn, head, 0, 0);
-}
-
 /* ---- single answers ---------------------------------------------------------------------------------------------- */
 
 static int serve_explain(struct conn *conn, const struct wire_head *head, const struct wire_request *request)
@@ -772,6 +677,10 @@ int serve(struct conn *conn, const struct wire_head *head, struct wire_request *
 	case WIRE_PARTS:
 	case WIRE_TENANTS:
 		return serve_list(conn, head, request);
+	case WIRE_CLIENTS:
+		return serve_clients(conn, head);
+	case WIRE_SNAPSHOT:
+		return serve_snapshot(conn, head);
 	case WIRE_EXPLAIN:
 		return serve_explain(conn, head, request);
 	case WIRE_DROP:

@@ -20,6 +20,8 @@ cairn_space *space_of(struct conn *conn, uint32_t number); /* NULL, with a text:
 int batch_items(struct conn *conn, const struct wire_batch *batch, int stage, struct batch_work *work);
 void result_of(const struct cairn_item *item, struct wire_result *to);
 struct store_call call_of(const struct conn *conn, const struct wire_head *head, const struct wire_batch *batch);
+/* What the client has read by a batch, or written. */
+void count_moved(struct conn *conn, const struct wire_batch *batch, uint32_t type, const struct batch_work *work);
 
 /* fetch.c */
 int serve_fetch(struct conn *conn, const struct wire_head *head, const struct wire_request *request);

@@ -128,6 +128,7 @@ void wire_take_item(struct bytes_reader *r, struct wire_item *ret_item)
 	uint32_t reserved = bytes_take32(r);
 	ret_item->offset = bytes_take64(r);
 	ret_item->length = bytes_take64(r);
+	ret_item->hash_bytes = 0;
 	r->failed |= ret_item->has_parent > 1 || reserved;
 }
 
@@ -279,8 +280,16 @@ static void batch_encode(const struct wire_batch *batch, struct bytes_writer *w)
 	bytes_add32(w, batch->durability);
 	bytes_add32(w, batch->background);
 	bytes_add32(w, batch->nitems);
-	for (uint32_t i = 0; i < batch->nitems; i++)
+	uint32_t hashed = 0;
+	for (uint32_t i = 0; i < batch->nitems; i++) {
 		wire_add_item(w, &batch->items[i]);
+		hashed |= batch->items[i].hash_bytes != 0;
+	}
+	bytes_add32(w, hashed);
+	for (uint32_t i = 0; i < batch->nitems && hashed; i++) {
+		bytes_add32(w, batch->items[i].hash_bytes);
+		bytes_add(w, batch->items[i].hash, CAIRN_HASH_MAX);
+	}
 }
 
 static void batch_decode(struct bytes_reader *r, struct wire_batch *batch)
@@ -292,6 +301,15 @@ static void batch_decode(struct bytes_reader *r, struct wire_batch *batch)
 	r->failed |= batch->nitems > WIRE_ITEMS_MAX;
 	for (uint32_t i = 0; i < batch->nitems && !r->failed; i++)
 		wire_take_item(r, &batch->items[i]);
+	uint32_t hashed = bytes_take32(r), some = 0;
+	r->failed |= hashed > 1;
+	for (uint32_t i = 0; i < batch->nitems && hashed && !r->failed; i++) {
+		batch->items[i].hash_bytes = bytes_take32(r);
+		take_bytes(r, batch->items[i].hash, CAIRN_HASH_MAX);
+		r->failed |= batch->items[i].hash_bytes > CAIRN_HASH_MAX;
+		some |= batch->items[i].hash_bytes;
+	}
+	r->failed |= hashed && !some;
 }
 
 static void match_encode(const struct wire_match *match, struct bytes_writer *w)
@@ -486,6 +504,8 @@ void wire_request_encode(const struct wire_request *request, struct bytes_writer
 		break;
 	case WIRE_SPACES:
 	case WIRE_TENANTS:
+	case WIRE_CLIENTS:
+	case WIRE_SNAPSHOT:
 	case WIRE_STAT:
 	case WIRE_SYNC:
 		break;
@@ -583,6 +603,8 @@ static void request_take(struct bytes_reader *r, struct wire_request *request)
 		break;
 	case WIRE_SPACES:
 	case WIRE_TENANTS:
+	case WIRE_CLIENTS:
+	case WIRE_SNAPSHOT:
 	case WIRE_STAT:
 	case WIRE_SYNC:
 		break;

@@ -54,7 +54,9 @@ enum wire_type {
 	WIRE_MATCH_AGREE = 27,
 	WIRE_TENANTS = 28,
 	WIRE_PRESENCE = 29, /* which of these keys' parts the daemon has itself */
-	WIRE_TYPES = 30,
+	WIRE_CLIENTS = 30,
+	WIRE_SNAPSHOT = 31,
+	WIRE_TYPES = 32,
 	WIRE_ENDING = 0xffff, /* from cairnd alone, in place of a reply: it is ending, and what was asked was not done */
 };
 
@@ -94,6 +96,8 @@ struct wire_item {
 	uint32_t has_parent, flags;
 	uint16_t group, part;
 	uint64_t offset, length;
+	uint32_t hash_bytes; /* of a put: the engine's hash; not among the item's own 96 bytes, see wire_batch */
+	uint8_t hash[CAIRN_HASH_MAX];
 };
 void wire_add_item(struct bytes_writer *w, const struct wire_item *item);
 void wire_take_item(struct bytes_reader *r, struct wire_item *ret_item);
@@ -142,6 +146,7 @@ struct wire_describe {
 	uint32_t length;
 	const uint8_t *canon; /* in the frame */
 };
+/* Behind the items, where one of them has an engine's hash: those of all. */
 struct wire_batch { /* put, get, lease, fetch */
 	uint32_t space, durability, background, nitems;
 	struct wire_item items[WIRE_ITEMS_MAX];

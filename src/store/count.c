@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/err.h"
 #include "fmt/gone.h"
+#include "store/remote.h"
 #include "store/store.h"
 
 static struct cairn_space *space_at(cairn *store, uint32_t number)
@@ -170,4 +172,13 @@ void store_alarm_minutes(cairn *store, uint32_t minutes)
 CAIRN_API const char *cairn_alarm_name(uint32_t alarms)
 {
 	return alarms & CAIRN_ALARM_WRITE_ONLY ? "write_only" : alarms & CAIRN_ALARM_NO_DEMOTION ? "no_demotion" : "none";
+}
+
+/* ---- clients ----------------------------------------------------------------------------------------------------- */
+
+CAIRN_API long cairn_list_clients(cairn *store, int (*each)(void *arg, const struct cairn_client_info *info), void *arg)
+{
+	if (!store || !each)
+		return err_set(CAIRN_E_INVAL, "clients: no store or no callback");
+	return store->remote ? remote_list_clients(store, each, arg) : 0;
 }

@@ -47,26 +47,6 @@ static struct cairn_space *space_of(cairn *store, const struct catalog_entry *e)
 	return store->spaces[e->space - 1];
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------ */
-
-void entry_event(cairn *store, const struct catalog_entry *e, uint32_t kind, uint32_t tier, uint32_t reason)
-{
-	count_presence(store, e, kind, tier, reason);
-	if (space_of(store, e)->internal)
-		return;
-	uint64_t sequence = ++store->event_last;
-	struct cairn_event *event = &store->events[sequence % STORE_EVENTS];
-	memset(event, 0, sizeof(*event));
-	event->sequence = sequence;
-	event->kind = kind;
-	event->tier = tier;
-	event->reason = reason;
-	event->part = e->part;
-	event->birth = catalog_birth(e);
-	memcpy(event->space_id.bytes, space_of(store, e)->id, 32);
-	memcpy(event->key_prefix, e->prefix, 16);
-}
-
 /* ---- recency ----------------------------------------------------------------------------------------------------- */
 
 void entry_tick(cairn *store, uint64_t bytes)
@@ -351,6 +331,7 @@ void entry_gone(cairn *store, uint32_t entry, uint32_t tier, uint32_t reason)
 	catalog_remember(store->catalog, print_of(store, e), &memory);
 	if (reason == CAIRN_WHY_ORPHAN)
 		store->stat.orphan_parts++;
+	events_gone(store, e);
 	/* A block without a part that its space requires is none: the rest goes too. */
 	const struct cairn_space *space = space_of(store, e);
 	uint32_t number = e->space, part = e->part;

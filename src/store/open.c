@@ -663,7 +663,7 @@ static void store_free(cairn *store)
 	mem_free(store->watch_cells);
 	mem_free(store->admit.cells);
 	mem_free(store->reqs);
-	mem_free(store->events);
+	events_done(store);
 	directory_close(store->dir_fd, store->lock_fd);
 	mem_free(store->path);
 	pthread_cond_destroy(&store->changed);
@@ -746,8 +746,7 @@ static int store_allocate(cairn *store, const struct cairn_options *options)
 	store->tick_step = (flash ? flash : memory) / 1024 + 1;
 	store->dirty_max = memory / 2;
 	store->reqs = mem_array(STORE_REQS, sizeof(*store->reqs));
-	store->events = mem_array(STORE_EVENTS, sizeof(*store->events));
-	int error = !store->reqs || !store->events ? CAIRN_E_NOMEM : catalog_open(catalog, &store->catalog);
+	int error = !store->reqs || events_open(store, options) ? CAIRN_E_NOMEM : catalog_open(catalog, &store->catalog);
 	if (!error)
 		error = memory_open(memory, &store->memory);
 	else

@@ -729,6 +729,8 @@ long store_put_from(cairn *store, const struct cairn_space *space, struct cairn_
 	if (!error && space->misses)
 		error =
 			err_set(CAIRN_E_UNKNOWN, "put: the weights digest of the space is unknown: give it (cairn_weights_digest)");
+	if (!error)
+		error = events_keep_hashes(store, space, items, nitems);
 	if (error)
 		return items ? fail_items(items, nitems, error) : error;
 	buffers_use(items, nitems, 1);

@@ -66,6 +66,9 @@ long remote_drop_keys(cairn *store, struct cairn_space *space, const cairn_key *
 long remote_drop_space(cairn *store, const cairn_digest *space_id);
 long remote_drop_tenant(cairn *store, const char *tenant);
 int remote_stat(cairn *store, struct cairn_stat *ret_stat);
+long remote_list_clients(cairn *store, int (*each)(void *arg, const struct cairn_client_info *info), void *arg);
+long remote_snapshot(cairn *store, uint64_t *ret_sequence, uint64_t *ret_life,
+                     int (*each)(void *arg, const struct cairn_present *present), void *arg);
 long remote_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max);
 int remote_sync(cairn *store);
 

@@ -255,6 +255,10 @@ void remote_item_name(const struct cairn_item *item, struct wire_item *to)
 		to->parent = *item->parent;
 		to->has_parent = 1;
 	}
+	if (item->engine_hash_bytes <= CAIRN_HASH_MAX) /* of a get nobody has looked */
+		to->hash_bytes = item->engine_hash_bytes;
+	if (to->hash_bytes)
+		memcpy(to->hash, item->engine_hash, to->hash_bytes);
 }
 
 void data_fail(struct cairn_item *items, size_t from, size_t n, int error)

@@ -442,6 +442,65 @@ long remote_list_tenants(cairn *store, int (*each)(void *arg, const struct cairn
 	return ask_list(store, request_new(WIRE_TENANTS), tenant_listed, &list);
 }
 
+struct client_list {
+	int (*each)(void *arg, const struct cairn_client_info *info);
+	void *arg;
+	char program[WIRE_TEXT_MAX], address[WIRE_TEXT_MAX];
+};
+
+static int client_listed(void *arg, struct bytes_reader *body)
+{
+	struct client_list *list = arg;
+	struct cairn_client_info info;
+	wire_take_struct(body, &info, sizeof(info));
+	wire_take_text(body, list->program);
+	wire_take_text(body, list->address);
+	info.size = sizeof(info);
+	info.program = list->program;
+	info.address = list->address;
+	return body->failed ? 1 : list->each(list->arg, &info);
+}
+
+long remote_list_clients(cairn *store, int (*each)(void *arg, const struct cairn_client_info *info), void *arg)
+{
+	struct client_list list = {.each = each, .arg = arg};
+	return ask_list(store, request_new(WIRE_CLIENTS), client_listed, &list);
+}
+
+struct present_list {
+	int (*each)(void *arg, const struct cairn_present *present);
+	void *arg;
+	uint64_t *sequence, *life;
+	long calls;
+	int begun;
+};
+
+/* The first bytes of the list are its moment. */
+static int present_listed(void *arg, struct bytes_reader *body)
+{
+	struct present_list *list = arg;
+	struct cairn_present present;
+	if (!list->begun) {
+		*list->sequence = bytes_take64(body);
+		*list->life = bytes_take64(body);
+		list->begun = 1;
+		return body->failed;
+	}
+	wire_take_struct(body, &present, sizeof(present));
+	present.size = sizeof(present);
+	present.hash_bytes = present.hash_bytes > CAIRN_HASH_MAX ? 0 : present.hash_bytes;
+	list->calls += !body->failed;
+	return body->failed ? 1 : list->each(list->arg, &present);
+}
+
+long remote_snapshot(cairn *store, uint64_t *ret_sequence, uint64_t *ret_life,
+                     int (*each)(void *arg, const struct cairn_present *present), void *arg)
+{
+	struct present_list list = {each, arg, ret_sequence, ret_life, 0, 0};
+	long result = ask_list(store, request_new(WIRE_SNAPSHOT), present_listed, &list);
+	return result < 0 ? result : list.calls;
+}
+
 /* ---- single answers ---------------------------------------------------------------------------------------------- */
 
 struct answer {
@@ -498,8 +557,11 @@ struct event_answer {
 static void events_take(void *arg, struct remote_reply *reply)
 {
 	struct event_answer *answer = arg;
-	for (int64_t i = 0; i < reply->head.result && (size_t)i < answer->max; i++)
+	for (int64_t i = 0; i < reply->head.result && (size_t)i < answer->max; i++) {
 		wire_take_struct(&reply->body, &answer->events[i], sizeof(answer->events[i]));
+		if (answer->events[i].hash_bytes > CAIRN_HASH_MAX)
+			answer->events[i].hash_bytes = 0;
+	}
 }
 
 long remote_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max)

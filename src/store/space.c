@@ -251,22 +251,6 @@ CAIRN_API long cairn_list_parts(cairn *store, const cairn_digest *space_id,
 	return calls;
 }
 
-CAIRN_API long cairn_events(cairn *store, uint64_t after, struct cairn_event *events, size_t max)
-{
-	if (!store || (max && !events))
-		return err_set(CAIRN_E_INVAL, "events: no store or no place for the result");
-	if (store->remote)
-		return remote_events(store, after, events, max);
-	pthread_mutex_lock(&store->lock);
-	uint64_t oldest = store->event_last > STORE_EVENTS ? store->event_last - STORE_EVENTS + 1 : 1;
-	uint64_t sequence = after + 1 < oldest ? oldest : after + 1;
-	long n = 0;
-	for (; sequence <= store->event_last && (size_t)n < max; sequence++)
-		events[n++] = store->events[sequence % STORE_EVENTS];
-	pthread_mutex_unlock(&store->lock);
-	return n;
-}
-
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
 static void device_stat(cairn *store, uint32_t index, struct cairn_device_stat *to)

@@ -196,7 +196,10 @@ struct cairn {
 	struct list matches;      /* struct match_answer */
 	uint32_t nmatches;
 	struct cairn_event *events;
-	uint64_t event_last;
+	uint64_t event_last, life;
+	struct hash_cell *hashes; /* events.c */
+	uint64_t hash_buckets;
+	uint32_t hash_stamp;
 	struct cairn_stat stat;   /* counters */
 	struct alarm alarm;
 	struct cairn_space *probe; /* of store_probe */
@@ -242,6 +245,7 @@ int store_has_flash(const cairn *store);
 /* ---- entry.c: the catalog's entries and everything that is counted about them ------------------------------------ */
 
 struct cairn_space *store_space_by_id(cairn *store, const uint8_t id[32], int create);
+/* A part came or went (events.c). */
 void entry_event(cairn *store, const struct catalog_entry *entry, uint32_t kind, uint32_t tier, uint32_t reason);
 void entry_tick(cairn *store, uint64_t bytes);
 /* Last use of an entry and its ancestors is now; `used`: by a reader, not only because its chain grew. */
@@ -322,6 +326,14 @@ int tenant_may_dirty(const cairn *store, uint32_t tenant, uint64_t bytes);
 struct store_req *tenant_req_take(cairn *store, uint32_t tenant, uint64_t deadline_ns);
 /* Whether a part can not be in memory at all within the quota: there is no use in waiting. */
 int tenant_never(const cairn *store, uint32_t tenant, uint64_t bytes);
+
+/* ---- events.c ---------------------------------------------------------------------------------------------------- */
+
+int events_open(cairn *store, const struct cairn_options *options); /* 0 or NOMEM */
+void events_done(cairn *store);
+void events_gone(cairn *store, const struct catalog_entry *entry); /* in no tier any more */
+/* Remembers the hashes that items carry. The lock is not held. 0 or INVAL. */
+int events_keep_hashes(cairn *store, const struct cairn_space *space, const struct cairn_item *items, size_t n);
 
 /* ---- count.c: what is counted, per tier and space ---------------------------------------------------------------- */
 

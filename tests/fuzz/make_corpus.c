@@ -163,7 +163,7 @@ static void seed_wire(void)
 		memset(&request, 0, sizeof request);
 		request.type = type < WIRE_TYPES ? type : WIRE_PUT;
 		if (type == WIRE_TYPES)
-			request.u.batch.nitems = 2;
+			request.u.batch.nitems = 2, request.u.batch.items[1].hash_bytes = CAIRN_HASH_MAX;
 		if (type == WIRE_PRESENCE)
 			request.u.presence = (struct wire_presence){.parts = 3, .keys = {.nkeys = 2, .keys = some}};
 		struct bytes_writer w = bytes_writer_of(bytes + 2, sizeof bytes - 2);

@@ -49,6 +49,10 @@ static void request_make(uint32_t type)
 		request.u.batch.nitems = 3;
 		for (uint32_t i = 0; i < 3; i++)
 			request.u.batch.items[i] = item;
+		if (type == WIRE_PUT) { /* the others have none */
+			request.u.batch.items[1].hash_bytes = 20;
+			memset(request.u.batch.items[1].hash, 6, 20);
+		}
 		break;
 	case WIRE_RELEASE:
 	case WIRE_MATCH_RELEASE:
@@ -135,6 +139,13 @@ static void test_wire__request_is_refused_when_counts_are_too_large(void **state
 	uint8_t bytes[256] = {0};
 	bytes_set32(bytes + 12, WIRE_ITEMS_MAX + 1); /* items */
 	assert_int_equal(wire_request_decode(WIRE_PUT, bytes, sizeof(bytes), &again), -1);
+	memset(bytes, 0, sizeof(bytes));
+	bytes_set32(bytes + 12, 1);
+	bytes_set32(bytes + 16 + 96, 1); /* with an engine's hash, that is too long */
+	bytes_set32(bytes + 16 + 96 + 4, CAIRN_HASH_MAX + 1);
+	assert_int_equal(wire_request_decode(WIRE_PUT, bytes, 16 + 96 + 4 + 36, &again), -1);
+	bytes_set32(bytes + 16 + 96 + 4, CAIRN_HASH_MAX);
+	assert_int_equal(wire_request_decode(WIRE_PUT, bytes, 16 + 96 + 4 + 36, &again), 0);
 	memset(bytes, 0, sizeof(bytes));
 	bytes_set32(bytes + 4, WIRE_CHAINS_MAX + 1);
 	assert_int_equal(wire_request_decode(WIRE_MATCH, bytes, sizeof(bytes), &again), -1);

@@ -65,7 +65,7 @@ struct cli {
 extern struct cli cli;
 
 extern const struct verb verb_put, verb_get, verb_ls, verb_stat, verb_session, verb_explain, verb_key, verb_drop,
-	verb_fsck, verb_init, verb_bench, verb_token;
+	verb_fsck, verb_init, verb_bench, verb_token, verb_top, verb_events;
 
 /* ---- args.c ------------------------------------------------------------------------------------------------------ */
 
@@ -89,6 +89,11 @@ int args_session(const char *name, struct cairn_session_name *ret_name);
 
 /* Becomes cairnd with these arguments, argv[0] being the verb. Returns only with CLI_ERROR. */
 int serve_exec(int argc, char **argv);
+
+/* ---- stat.c ------------------------------------------------------------------------------------------------------ */
+
+json_t *stat_report(const struct cairn_stat *stat);
+const char *stat_alarm_text(uint32_t alarm); /* what it means, and what to do */
 
 /* ---- say.c ------------------------------------------------------------------------------------------------------- */
 

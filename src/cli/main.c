@@ -15,7 +15,7 @@
 
 static const struct verb *const main_verbs[] = {
 	&verb_put, &verb_get, &verb_ls, &verb_stat, &verb_session, &verb_explain, &verb_key, &verb_drop, &verb_fsck,
-	&verb_init, &verb_bench, &verb_token,
+	&verb_init, &verb_bench, &verb_token, &verb_top, &verb_events,
 };
 enum { MAIN_VERBS = sizeof main_verbs / sizeof main_verbs[0] };
 

@@ -8,6 +8,9 @@
 #include <stdio.h>
 
 #include "cli/cli.h"
+#include "cli/sample.h"
+
+static uint64_t watch_s; /* 0: once */
 
 static const char *stat_state(uint32_t state)
 {
@@ -87,7 +90,27 @@ static json_t *stat_peer_json(const struct cairn_peer_stat *peer)
 	return object;
 }
 
-static int stat_json(const struct cairn_stat *stat)
+static json_t *stat_why_json(const struct cairn_stat *stat)
+{
+	json_t *object = json_object();
+
+	for (uint32_t i = 0; i < CAIRN_WHYS; i++)
+		if (i != CAIRN_WHY_PRESENT)
+			say_json_number(object, cairn_reason_name(i), stat->misses_why[i]);
+	return object;
+}
+
+static json_t *stat_alarms_json(uint32_t alarms)
+{
+	json_t *array = json_array();
+
+	for (uint32_t bit = 1; bit && bit <= alarms; bit <<= 1)
+		if (alarms & bit)
+			json_array_append_new(array, json_string(cairn_alarm_name(bit)));
+	return array;
+}
+
+json_t *stat_report(const struct cairn_stat *stat)
 {
 	json_t *report = json_object(), *tiers = json_array(), *devices = json_array(), *catalog = json_object();
 	json_t *reopen = json_object(), *peers = json_array();
@@ -112,6 +135,12 @@ static int stat_json(const struct cairn_stat *stat)
 	json_object_set_new(report, "reopen", reopen);
 	say_json_number(report, "sessions", stat->sessions);
 	say_json_number(report, "misses", stat->misses);
+	json_object_set_new(report, "misses_why", stat_why_json(stat));
+	say_json_number(report, "lookups", stat->lookups);
+	say_json_number(report, "lookup_tokens", stat->lookup_tokens);
+	say_json_number(report, "found_tokens", stat->found_tokens);
+	json_object_set_new(report, "memory_age_s", json_real(stat->memory_age_s));
+	json_object_set_new(report, "alarms", stat_alarms_json(stat->alarms));
 	say_json_number(report, "put_exists", stat->put_exists);
 	say_json_number(report, "put_conflicts", stat->put_conflicts);
 	say_json_number(report, "dropped_parts", stat->dropped_parts);
@@ -121,7 +150,7 @@ static int stat_json(const struct cairn_stat *stat)
 	say_json_number(report, "orphan_parts", stat->orphan_parts);
 	say_json_number(report, "lost_sessions", stat->lost_sessions);
 	say_json_number(report, "copies_extra_bytes", stat->copies_extra_bytes);
-	return say_json_end(report, CLI_WHOLE);
+	return report;
 }
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
@@ -172,6 +201,13 @@ static void stat_print_peer(const struct cairn_peer_stat *peer)
 		printf("         measured  read %.2f GB/s, answer %s\n", peer->read_gb_s, say_span(peer->answer_s));
 }
 
+const char *stat_alarm_text(uint32_t alarm)
+{
+	return alarm & CAIRN_ALARM_WRITE_ONLY
+	           ? "write_only: much is written and less than 1 % of it read; cairn explain compares descriptions"
+	           : "no_demotion: memory loses parts that should go to flash, and nothing arrives there";
+}
+
 static int stat_text(const struct cairn_stat *stat)
 {
 	for (uint32_t i = 1; i < CAIRN_TIERS; i++)
@@ -191,7 +227,82 @@ static int stat_text(const struct cairn_stat *stat)
 		       say_many(stat->orphan_parts, "part without the head of its chain",
 		                "parts without the heads of their chains"),
 		       say_many(stat->lost_sessions, "session", "sessions"));
+	for (uint32_t bit = 1; bit && bit <= stat->alarms; bit <<= 1)
+		if (stat->alarms & bit)
+			printf("ALARM    %s\n", stat_alarm_text(bit));
 	return CLI_WHOLE;
+}
+
+/* ---- watching ---------------------------------------------------------------------------------------------------- */
+
+static void watch_line(const struct sample *now, const struct sample *before)
+{
+	const struct cairn_stat *n = &now->stat, *b = &before->stat;
+	const struct cairn_tier_stat *memory = &n->tier[CAIRN_TIER_MEMORY], *flash = &n->tier[CAIRN_TIER_FLASH];
+	double seconds = now->at_s - before->at_s, hits = sample_rate(sample_hits(n), sample_hits(b), seconds);
+	double misses = sample_rate(n->misses, b->misses, seconds);
+	uint64_t read = sample_read(n) - sample_read(b);
+	uint64_t written = memory->written_bytes - b->tier[CAIRN_TIER_MEMORY].written_bytes;
+	uint64_t down = flash->written_bytes - b->tier[CAIRN_TIER_FLASH].written_bytes;
+
+	if (cli.json) {
+		json_t *object = json_object();
+		json_object_set_new(object, "seconds", json_real(seconds));
+		json_object_set_new(object, "read_bytes_s", json_real((double)read / seconds));
+		json_object_set_new(object, "written_bytes_s", json_real((double)written / seconds));
+		json_object_set_new(object, "flash_written_bytes_s", json_real((double)down / seconds));
+		json_object_set_new(object, "hits_s", json_real(hits));
+		json_object_set_new(object, "misses_s", json_real(misses));
+		json_object_set_new(object, "lookups_s", json_real(sample_rate(n->lookups, b->lookups, seconds)));
+		say_json_number(object, "memory_used_bytes", memory->used_bytes);
+		say_json_number(object, "flash_used_bytes", flash->used_bytes);
+		json_object_set_new(object, "alarms", stat_alarms_json(n->alarms));
+		json_dumpf(object, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(object);
+		return;
+	}
+	printf("%11s %11s %11s %9.0f %9.0f %6.1f %9.1f %6.0f %6.0f%s%s\n", say_rate(read, seconds),
+	       say_rate(written, seconds), say_rate(down, seconds), hits, misses,
+	       hits + misses > 0 ? 100 * hits / (hits + misses) : 0.0,
+	       sample_rate(n->lookups, b->lookups, seconds),
+	       memory->capacity_bytes ? 100.0 * (double)memory->used_bytes / (double)memory->capacity_bytes : 0.0,
+	       flash->capacity_bytes ? 100.0 * (double)flash->used_bytes / (double)flash->capacity_bytes : 0.0,
+	       n->alarms ? "  ALARM " : "", n->alarms ? cairn_alarm_name(n->alarms) : "");
+}
+
+/* A line of rates every so many seconds, until interrupted. */
+static int stat_watch(cairn *store)
+{
+	enum { HEADING = 20 };
+	struct sample before, now;
+	int status = sample_take(store, 0, &before);
+
+	for (uint32_t line = 0; !status; line++) {
+		sample_wait((double)watch_s);
+		if (say_stopped)
+			break;
+		status = sample_take(store, 0, &now);
+		if (status)
+			break;
+		if (!cli.json && line % HEADING == 0)
+			printf("%11s %11s %11s %9s %9s %6s %9s %6s %6s\n", "READ", "WRITTEN", "TO FLASH", "HITS/s", "MISSES/s",
+			       "HIT %", "LOOKUPS/s", "MEM %", "FLASH%");
+		watch_line(&now, &before);
+		if (fflush(stdout))
+			break;
+		before = now;
+	}
+	return status;
+}
+
+static int stat_option(int key, char *value)
+{
+	(void)key;
+	watch_s = 2;
+	if (value && (args_duration(value, &watch_s) || !watch_s || watch_s > 86400))
+		return say_error("--watch=%s is no time; give seconds, as 5", say_name(value));
+	return 0;
 }
 
 static int stat_run(char **operand, uint32_t count)
@@ -203,12 +314,19 @@ static int stat_run(char **operand, uint32_t count)
 	(void)count;
 	if (open_store(operand[0], OPEN_LOOK, &store))
 		return CLI_ERROR;
-	if (cairn_stat(store, &stat))
+	if (watch_s)
+		status = stat_watch(store);
+	else if (cairn_stat(store, &stat))
 		status = say_error("%s", cairn_error_text());
 	else
-		status = cli.json ? stat_json(&stat) : stat_text(&stat);
+		status = cli.json ? say_json_end(stat_report(&stat), CLI_WHOLE) : stat_text(&stat);
 	return open_close(store, status);
 }
+
+static const struct argp_option stat_options[] = {
+	{"watch", VERB_KEY, "SECONDS", OPTION_ARG_OPTIONAL, "A line of rates every 2 seconds, or so many", 0},
+	{0},
+};
 
 const struct verb verb_stat = {
 	.name = "stat",
@@ -219,7 +337,10 @@ const struct verb verb_stat = {
 		"tier shown is this program's own."
 		"\vExamples:\n"
 		"  cairn stat /var/cache/cairn\n"
-		"  cairn stat /var/cache/cairn --json\n",
+		"  cairn stat /var/cache/cairn --json\n"
+		"  cairn stat unix:/var/lib/cairn/cairn.sock --watch=5\n",
+	.options = stat_options,
+	.option = stat_option,
 	.run = stat_run,
 	.shared = VERB_STORE | VERB_JSON,
 	.least = 1,

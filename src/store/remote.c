@@ -220,7 +220,7 @@ static int hello_take(struct remote *remote, struct remote_reply *reply)
 }
 
 /* Says who we are: a new client, or one more connection of the one we are. A daemon that does not know us is another
- * one. */
+ * one. The hello_lock is held. */
 static int hello(struct remote *remote, struct remote_link *link, const struct token_text *token)
 {
 	struct wire_request *request = mem_alloc(sizeof(*request));
@@ -233,16 +233,6 @@ static int hello(struct remote *remote, struct remote_link *link, const struct t
 		request->u.hello.has_token = 1;
 		memcpy(request->u.hello.token, token->id, sizeof(request->u.hello.token));
 		memcpy(request->u.hello.secret, token->secret, sizeof(request->u.hello.secret));
-	}
-	/* One at a time: all shall be of one client. Calls that have a connection do not wait for it. */
-	int64_t left_ms = link->net->until_ms - link_now_ms();
-	struct timespec until;
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += left_ms > 0 ? left_ms / 1000 + 1 : 0;
-	if (pthread_mutex_timedlock(&remote->hello_lock, &until)) {
-		explicit_bzero(request, sizeof(*request));
-		mem_free(request);
-		return link_lost(remote, -ETIMEDOUT);
 	}
 	memcpy(request->u.hello.client, remote->client, 16);
 	int failed = frame_send(link, request, 0, 0, NULL, 0);
@@ -258,7 +248,6 @@ static int hello(struct remote *remote, struct remote_link *link, const struct t
 		error = hello_take(remote, &reply);
 	link->life = remote->life;
 	pthread_mutex_unlock(&remote->lock);
-	pthread_mutex_unlock(&remote->hello_lock);
 	explicit_bzero(request, sizeof(*request));
 	mem_free(request);
 	return error;
@@ -271,8 +260,8 @@ static void link_bound(struct remote_link *link, uint32_t timeout_ms)
 	link->net->until_ms = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : 0;
 }
 
-/* Connects and says hello, within so long. The token is read anew each time: it may have been exchanged for another. */
-static int link_open(struct remote *remote, struct remote_link *link, int64_t until_ms)
+/* The token is read anew each time: it may have been exchanged for another. The hello_lock is held. */
+static int link_introduce(struct remote *remote, struct remote_link *link, int64_t until_ms)
 {
 	struct token_text token = {0};
 	const struct link_ops *ops = remote->place.ops;
@@ -293,6 +282,21 @@ static int link_open(struct remote *remote, struct remote_link *link, int64_t un
 			link_unuse(remote, link);
 	}
 	explicit_bzero(&token, sizeof(token));
+	return error;
+}
+
+/* Connects and says hello, within so long. One at a time: all shall be of one client, and a crowd of threads that come
+ * at once are not as many strangers to a daemon, which bounds those. Calls that have a connection do not wait for it. */
+static int link_open(struct remote *remote, struct remote_link *link, int64_t until_ms)
+{
+	int64_t left_ms = until_ms - link_now_ms();
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += left_ms > 0 ? left_ms / 1000 + 1 : 0;
+	if (pthread_mutex_timedlock(&remote->hello_lock, &until))
+		return link_lost(remote, -ETIMEDOUT);
+	int error = link_introduce(remote, link, until_ms);
+	pthread_mutex_unlock(&remote->hello_lock);
 	return error;
 }
 

@@ -39,7 +39,9 @@ enum {
 	BOUND_MS = 10000, /* beyond a call's deadline; what hangs does so for thirty seconds or ever */
 	GRACE_MS = 250,
 	QUICK_MS = 700,
+	PLACES = 3,
 };
+static const char *const place_names[PLACES] = {"by socket file", "over tcp", "over tls"};
 
 /* What is known of a key. Its owner alone puts and drops it, and changes this before it drops and after it put. */
 struct known {
@@ -58,8 +60,9 @@ struct sim {
 	char dir[190], socket[32]; /* a socket's path is short, wherever the store lies */
 	struct cairn_options options;
 	struct cairn_flash flash;
-	struct serving local, remote; /* the same store by socket file, and by TCP */
-	struct proxy *proxies[2];
+	struct serving served[PLACES]; /* the same store by socket file, by TCP, and by TLS with a token */
+	struct proxy *proxies[PLACES];
+	char places[PLACES][64]; /* of the proxies */
 	struct known known[CLIENTS_MAX][KEYS];
 	uint64_t calls, good, errors; /* atomics */
 };
@@ -374,15 +377,23 @@ static void leave(struct user *c)
 	c->store = NULL;
 }
 
+static int place_open(struct sim *sim, uint32_t place, const char *text, cairn **ret_store)
+{
+	const char *token = sim->served[place].token;
+	struct cairn_options options = {.size = sizeof options, .token_file = token[0] ? token : NULL};
+	return cairn_open(text, &options, ret_store);
+}
+
 /* Opens the place; again when what is in between does not let it. Whether it did. */
 static int enter(struct user *c)
 {
 	static const cairn_digest weights = {{7}};
 	struct cairn_space_desc desc = {
 		.size = sizeof desc, .model = "net", .weights = &weights, .kv_dtype = "f16", .block_tokens = 16};
+	uint32_t place = c->number % PLACES;
 	for (int tries = 0; tries < 50; tries++) {
 		begin(c);
-		int error = cairn_open(proxy_place(c->sim->proxies[c->number % 2]), NULL, &c->store);
+		int error = place_open(c->sim, place, c->sim->places[place], &c->store);
 		if (error)
 			c->store = NULL;
 		else if ((error = cairn_describe(c->store, &desc, &c->space)))
@@ -468,18 +479,18 @@ static void read_back(struct sim *sim, cairn *store, const char *who)
 /* Until nothing of the clients is left in the daemons; they have five seconds. */
 static void settle(struct sim *sim)
 {
-	struct daemon *daemons[] = {&sim->local.daemon, &sim->remote.daemon};
 	int64_t until = link_now_ms() + 5000;
-	for (int d = 0; d < 2; d++) {
-		while (daemon_conns(daemons[d]) && link_now_ms() < until)
+	for (int p = 0; p < PLACES; p++) {
+		struct daemon *daemon = &sim->served[p].daemon;
+		while (daemon_conns(daemon) && link_now_ms() < until)
 			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-		if (daemon_conns(daemons[d]))
-			fail(sim, "connections are left", daemon_conns(daemons[d]));
-		else if (!list_empty(&daemons[d]->clients))
-			fail(sim, "a client is left that has no connection", d);
+		if (daemon_conns(daemon))
+			fail(sim, "connections are left", daemon_conns(daemon));
+		else if (!list_empty(&daemon->clients))
+			fail(sim, "a client is left that has no connection", p);
 	}
 	struct cairn_stat stat = {.size = sizeof stat};
-	check(!cairn_stat(sim->local.daemon.store, &stat));
+	check(!cairn_stat(sim->served[0].daemon.store, &stat));
 	if (stat.leased_bytes)
 		fail(sim, "bytes are leased by nobody", (long)stat.leased_bytes);
 	if (stat.matches)
@@ -513,15 +524,21 @@ static void clients_run(struct sim *sim)
 static void proxies_start(struct sim *sim)
 {
 	char socket[120];
-	const char *port = strrchr(sim->remote.place, ':') + 1;
 	uint32_t mask = (1u << PROXY_FAULTS) - 1;
 	snprintf(socket, sizeof socket, "%s/proxy", sim->socket);
 	/* Half of the connections are bad, in some seeds nearly all. */
 	uint32_t ppm = sim->seed % 4 == 3 ? 900000 : 500000;
 	char to[120];
 	snprintf(to, sizeof to, "%s/daemon", sim->socket);
-	sim->proxies[0] = proxy_start(socket, to, sim->seed, ppm, mask);
-	sim->proxies[1] = proxy_start(NULL, port, sim->seed + 500000, ppm, mask);
+	for (int p = 0; p < PLACES; p++) {
+		const char *port = strrchr(sim->served[p].place, ':') + 1;
+		sim->proxies[p] = proxy_start(p ? NULL : socket, p ? port : to, sim->seed + 500000ull * (uint64_t)p, ppm, mask);
+		const char *place = proxy_place(sim->proxies[p]);
+		if (p == 2) /* the proxy says what it is itself */
+			snprintf(sim->places[p], sizeof sim->places[p], "tcp://127.0.0.1%s", strrchr(place, ':'));
+		else
+			snprintf(sim->places[p], sizeof sim->places[p], "%.60s", place);
+	}
 }
 
 static int seed_run(uint64_t seed, uint32_t nclients, uint32_t nops)
@@ -548,25 +565,26 @@ static int seed_run(uint64_t seed, uint32_t nclients, uint32_t nops)
 	int fds = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
 	cairn *own = own_open(sim);
 	snprintf(path, sizeof path, "%s/daemon", sim->socket);
-	check(!serving_start(&sim->local, own, path, 0) && !serving_start(&sim->remote, own, path, 1));
+	for (int p = 0; p < PLACES; p++)
+		check(!serving_start(&sim->served[p], own, path, p));
 	proxies_start(sim);
 	clients_run(sim);
 	uint64_t struck[PROXY_FAULTS] = {0}, connections = 0;
-	for (int p = 0; p < 2; p++) {
+	for (int p = 0; p < PLACES; p++) {
 		for (int f = 1; f < PROXY_FAULTS; f++)
 			struck[f] += proxy_struck(sim->proxies[p], (enum proxy_fault)f);
 		connections += proxy_connections(sim->proxies[p]);
 		proxy_stop(sim->proxies[p]);
 	}
 	settle(sim);
-	for (int tcp = 0; tcp < 2; tcp++) {
+	for (uint32_t p = 0; p < PLACES; p++) {
 		cairn *store;
-		check(!cairn_open(tcp ? sim->remote.place : sim->local.place, NULL, &store));
-		read_back(sim, store, tcp ? "over tcp" : "by socket file");
+		check(!place_open(sim, p, sim->served[p].place, &store));
+		read_back(sim, store, place_names[p]);
 		check(!cairn_close(store));
 	}
-	serving_stop(&sim->local);
-	serving_stop(&sim->remote);
+	for (int p = 0; p < PLACES; p++)
+		serving_stop(&sim->served[p]);
 	check(!cairn_close(own));
 	own = own_open(sim);
 	read_back(sim, own, "opened anew");

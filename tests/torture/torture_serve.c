@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cairnd and its clients are killed, again and again, while they put and get, by socket file and by TCP. What was
- * acknowledged as durable is read back; what comes back is right; the daemon goes on when a client dies, holding leases
- * or in the middle of a put; and clients go on when the daemon was killed and is another one.
+ * cairnd and its clients are killed, again and again, while they put and get, by socket file, by TCP, and by TLS with a
+ * token. What was acknowledged as durable is read back; what comes back is right; the daemon goes on when a client
+ * dies, holding leases or in the middle of a put; and clients go on when the daemon was killed and is another one.
  *
  *     torture_serve CAIRND DIRECTORY ROUNDS
  *
  * Each client is a process; it tells in shared memory which of its keys it was promised.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +30,7 @@ enum {
 	CLIENTS = 6,
 	KEYS = 400,
 	LENGTH = 70000,
+	PLACES = 3,
 };
 
 static struct known {
@@ -35,7 +38,8 @@ static struct known {
 	uint64_t gets, puts, lived; /* lived: calls that were good in a daemon's second life */
 	uint32_t life;
 } *known;
-static char places[2][600]; /* a socket file, and TCP */
+static char places[PLACES][600]; /* a socket file, TCP, and TLS */
+static char token_file[600];
 
 static cairn_key key_of(uint32_t client, uint32_t number)
 {
@@ -60,7 +64,8 @@ static int open_it(const char *place, cairn **ret_store, cairn_space **ret_space
 	static const cairn_digest weights = {{3}};
 	struct cairn_space_desc desc = {
 		.size = sizeof desc, .model = "torture", .weights = &weights, .kv_dtype = "f16", .block_tokens = 16};
-	int error = cairn_open(place, NULL, ret_store);
+	struct cairn_options options = {.size = sizeof options, .token_file = place == places[2] ? token_file : NULL};
+	int error = cairn_open(place, &options, ret_store);
 	return error ? error : cairn_describe(*ret_store, &desc, ret_space);
 }
 
@@ -72,7 +77,7 @@ static void client(uint32_t number, uint64_t seed)
 	cairn *store;
 	cairn_space *space;
 	random_init(&random, seed);
-	while (open_it(places[number % 2], &store, &space)) /* the daemon is not there yet */
+	while (open_it(places[number % PLACES], &store, &space)) /* the daemon is not there yet */
 		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 	for (;;) {
 		uint32_t mine = (uint32_t)random_below(&random, KEYS), from = (uint32_t)random_below(&random, CLIENTS);
@@ -106,8 +111,8 @@ static pid_t daemon_start(const char *program, const char *directory)
 {
 	pid_t pid = fork();
 	if (!pid) {
-		execl(program, "cairnd", "--dir", directory, "--listen", places[0], "--listen", places[1], "--memory", "24MiB",
-		      "--flash", getenv("CAIRN_TORTURE_FLASH"), (char *)NULL);
+		execl(program, "cairnd", "--dir", directory, "--listen", places[0], "--listen", places[1], "--listen",
+		      places[2], "--memory", "24MiB", "--flash", getenv("CAIRN_TORTURE_FLASH"), (char *)NULL);
 		_exit(127);
 	}
 	return pid;
@@ -129,6 +134,19 @@ static int port_take(void)
 		return -1;
 	close(fd);
 	return ntohs(address.sin_port);
+}
+
+/* The server's key, and a client's token in a file. */
+static int token_make(const char *directory)
+{
+	char text[CAIRN_TOKEN_TEXT];
+	if ((mkdir(directory, 0700) && errno != EEXIST) || cairn_token_new(directory, NULL, text))
+		return -1;
+	int fd = open(token_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -1;
+	ssize_t wrote = write(fd, text, strlen(text));
+	return close(fd) || wrote != (ssize_t)strlen(text) ? -1 : 0;
 }
 
 static int check_all(const char *place)
@@ -180,7 +198,14 @@ int main(int argc, char **argv)
 		return fprintf(stderr, "torture_serve CAIRND DIRECTORY ROUNDS\n"), 2;
 	known = mmap(NULL, sizeof *known, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	snprintf(places[0], sizeof places[0], "unix:%s.sock", argv[2]);
-	snprintf(places[1], sizeof places[1], "tcp+plain://127.0.0.1:%d", port_take());
+	int plain = port_take(), tls = plain;
+	while (tls == plain)
+		tls = port_take();
+	snprintf(places[1], sizeof places[1], "tcp+plain://127.0.0.1:%d", plain);
+	snprintf(places[2], sizeof places[2], "tcp://127.0.0.1:%d", tls);
+	snprintf(token_file, sizeof token_file, "%s.token", argv[2]);
+	if (token_make(argv[2]))
+		return fprintf(stderr, "torture_serve: no token in %s: %s\n", argv[2], cairn_error_text()), 2;
 	random_init(&random, (uint64_t)time(NULL));
 	for (int round = 0; round < atoi(argv[3]) && !failed; round++) {
 		pid_t server = daemon_start(argv[1], argv[2]);
@@ -213,7 +238,8 @@ int main(int argc, char **argv)
 		}
 		if (round % 3 == 1)
 			server = daemon_kill(server, argv[1], argv[2]);
-		failed |= check_all(places[0]) != 0 || check_all(places[1]) != 0;
+		for (int p = 0; p < PLACES && !failed; p++)
+			failed = check_all(places[p]) != 0;
 		kill(server, SIGTERM);
 		waitpid(server, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status)) {

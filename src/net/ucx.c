@@ -339,7 +339,7 @@ static int ucx_connect(const struct link_place *place, const struct link_trust *
 {
 	struct sockaddr_storage address;
 	struct ucx_link *link = NULL;
-	socklen_t length;
+	socklen_t length = 0;
 	(void)trust;
 	int error = ucx_need(why);
 	if (!error)

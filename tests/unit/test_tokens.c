@@ -575,11 +575,16 @@ static void test_tokens__wrong_ones_are_refused_later_and_hold_back_nobody(void 
 	assert_non_null(strstr(cairn_error_text(), "not good here"));
 	assert_null(strchr(cairn_error_text(), '\n'));
 	assert_true(link_now_ms() - begun >= WRONG_MS);
-	begun = link_now_ms(); /* others are not held back */
-	cairn *other = open_with(&t, t.file[0], &error);
-	assert_non_null(other);
-	assert_true(link_now_ms() - begun < WRONG_MS);
-	assert_int_equal(cairn_close(other), 0);
+	int64_t best = INT64_MAX; /* others are not held back: on a busy machine not each time */
+	for (int tries = 0; tries < 50 && best >= WRONG_MS; tries++) {
+		begun = link_now_ms();
+		cairn *other = open_with(&t, t.file[0], &error);
+		assert_non_null(other);
+		int64_t took = link_now_ms() - begun;
+		best = took < best ? took : best;
+		assert_int_equal(cairn_close(other), 0);
+	}
+	assert_true(best < WRONG_MS);
 	memcpy(text, good, sizeof text); /* an id that there is not */
 	memset(text + 7, '0', 16);
 	token_write(file, text);

@@ -184,6 +184,66 @@ static void seed_wire(void)
 	seed_file(path, bytes, w.used + 2);
 }
 
+static size_t conn_frame(uint8_t *to, uint32_t type, const struct wire_request *request, uint8_t flags)
+{
+	struct bytes_writer w = bytes_writer_of(to + 4, 2048);
+
+	wire_request_encode(request, &w);
+	to[0] = (uint8_t)type;
+	to[1] = flags;
+	bytes_set16(to + 2, (uint16_t)w.used);
+	return w.used + 4;
+}
+
+/* A connection's requests: one of each type that has no descriptor; and a part that is put, found, leased, fetched,
+ * dropped. By socket file and by TCP. */
+static void seed_conn(void)
+{
+	static const cairn_key some[1] = {{{1}}}, there[1] = {{{2}}}; /* see the target */
+	static const uint32_t order[] = {WIRE_PUT,         WIRE_GET,   WIRE_LEASE, WIRE_MATCH, WIRE_FETCH,
+	                                 WIRE_EXPLAIN,     WIRE_PARTS, WIRE_STAT,  WIRE_DROP,  WIRE_RELEASE,
+	                                 WIRE_MATCH_RELEASE};
+	static struct wire_request request;
+	static uint8_t bytes[32768];
+	char path[1024];
+
+	for (uint8_t tcp = 0; tcp < 2; tcp++) {
+		size_t used = 1;
+		bytes[0] = tcp;
+		for (uint32_t type = WIRE_DESCRIBE; type < WIRE_TYPES; type++) {
+			if (type == WIRE_STAGE || type == WIRE_MATCH_JOIN)
+				continue;
+			memset(&request, 0, sizeof request);
+			request.type = type;
+			if (type == WIRE_PRESENCE)
+				request.u.presence = (struct wire_presence){.parts = 1, .keys = {.nkeys = 1, .keys = some}};
+			used += conn_frame(bytes + used, type, &request, 0);
+		}
+		snprintf(path, sizeof path, "%s/conn/each_%u", directory, tcp);
+		seed_file(path, bytes, used);
+		used = 1;
+		for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+			memset(&request, 0, sizeof request);
+			request.type = order[i];
+			if (order[i] == WIRE_PUT || order[i] == WIRE_GET || order[i] == WIRE_LEASE || order[i] == WIRE_FETCH) {
+				request.u.batch.space = 1;
+				request.u.batch.nitems = 1;
+				request.u.batch.items[0] = (struct wire_item){.key = some[0], .length = 64};
+			}
+			if (order[i] == WIRE_LEASE)
+				request.u.batch.items[0].key = there[0];
+			if (order[i] == WIRE_MATCH) {
+				request.u.match.space = 1;
+				request.u.match.nchains = 1;
+				request.u.match.chains[0] = (struct wire_chain){.nkeys = 1, .keys = there};
+			}
+			used += conn_frame(bytes + used, order[i], &request, tcp && order[i] == WIRE_PUT ? 128 : 0);
+		}
+		snprintf(path, sizeof path, "%s/conn/life_%u", directory, tcp);
+		seed_file(path, bytes, used);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	directory = argc > 1 ? argv[1] : "tests/fuzz/corpus";
@@ -195,5 +255,6 @@ int main(int argc, char **argv)
 	seed_idents();
 	seed_checkpoints();
 	seed_wire();
+	seed_conn();
 	return failed;
 }

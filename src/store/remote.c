@@ -286,7 +286,7 @@ static int link_introduce(struct remote *remote, struct remote_link *link, int64
 }
 
 /* Connects and says hello, within so long. One at a time: all shall be of one client, and a crowd of threads that come
- * at once are not as many strangers to a daemon, which bounds those. Calls that have a connection do not wait for it. */
+ * at once are not as many strangers to a daemon, which bounds those. Calls that have a connection do not wait. */
 static int link_open(struct remote *remote, struct remote_link *link, int64_t until_ms)
 {
 	int64_t left_ms = until_ms - link_now_ms();

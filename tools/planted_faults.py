@@ -128,7 +128,13 @@ def test_targets(test, tree):
     """What to build for it."""
     target = test_target(test)
     if target:
-        return [target]
+        targets = [target]
+        source = os.path.join(tree, "tests", "unit", target + ".c")
+        if os.path.exists(source):
+            with open(source, encoding="utf-8") as file:
+                if "/cairnd\"" in file.read():
+                    targets.append("cairnd")
+        return targets
     kind, _, name = test.partition(":")
     targets = ["cairn-cli"]
     try:
@@ -144,6 +150,8 @@ def test_targets(test, tree):
             targets.append(stem)
     if "cairn-sim" in text:
         targets.append("cairn-sim")
+    if re.search("cairnd|lib_serve|shared", text):
+        targets.append("cairnd")
     return targets
 
 

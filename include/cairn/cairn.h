@@ -113,7 +113,8 @@ enum {
 	CAIRN_OPEN_READONLY = 1u << 1, /* write nothing, not even recovery's repairs */
 	CAIRN_OPEN_NO_FLASH = 1u << 2, /* memory tier only; nothing survives; no directory is needed */
 	CAIRN_OPEN_SHARED = 1u << 3,   /* other processes shall have it as well: a cairnd serves it. Where none does, one is
-	                                * started with these options, and ends with the last of its clients */
+	                                * started with these options, and ends with the last of its clients; where it is
+	                                * killed, the next call starts another */
 };
 
 enum cairn_io {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Starting a private cairnd. Eight processes that open one directory at the same time may start eight: the directory's
- * lock lets one of them live, and all are its clients.
+ * lock lets one of them live, and all are its clients. So it is when they find that it was killed.
  *
- * Threads: any. Memory: arguments, while it starts. The process is not forked (an engine may hold a GPU): spawned.
+ * Threads: any. Memory: its arguments, for as long as it may have to be started again. The process
+ * is not forked (an engine may hold a GPU): spawned.
  */
 #include "store/autostart.h"
 
@@ -23,51 +24,61 @@
 
 enum { ARGUMENTS = 96, SIZE_TEXT = 24 };
 
-struct arguments {
-	char *list[ARGUMENTS];
+struct autostart {
+	char *list[ARGUMENTS]; /* each its own */
 	uint32_t n;
-	char dir[PATH_MAX], memory[SIZE_TEXT], catalog[SIZE_TEXT], segment[SIZE_TEXT];
-	char flash[16][PATH_MAX + SIZE_TEXT];
+	int failed; /* no memory for one of them */
+	char program[PATH_MAX];
 };
 
-static void add(struct arguments *to, const char *option, char *value)
+static void add_word(struct autostart *to, const char *word)
 {
-	to->list[to->n++] = (char *)(uintptr_t)option;
-	if (value)
-		to->list[to->n++] = value;
+	char *copy = to->n + 1 < ARGUMENTS ? mem_copy_string(word) : NULL;
+	if (copy)
+		to->list[to->n++] = copy;
+	else
+		to->failed = 1;
 }
 
-static void add_size(struct arguments *to, const char *option, char text[SIZE_TEXT], uint64_t bytes)
+static void add(struct autostart *to, const char *option, const char *value)
 {
+	add_word(to, option);
+	if (value)
+		add_word(to, value);
+}
+
+static void add_size(struct autostart *to, const char *option, uint64_t bytes)
+{
+	char text[SIZE_TEXT];
 	if (!bytes)
 		return;
 	snprintf(text, SIZE_TEXT, "%llu", (unsigned long long)bytes);
 	add(to, option, text);
 }
 
-static void arguments_make(struct arguments *to, const struct cairn_options *options)
+static void arguments_make(struct autostart *to, const char *dir, const struct cairn_options *options)
 {
 	add(to, "cairnd", NULL);
 	add(to, "--private", NULL);
-	add(to, "--dir", to->dir);
-	add_size(to, "--memory", to->memory, options->memory_bytes);
-	add_size(to, "--catalog", to->catalog, options->catalog_bytes);
-	add_size(to, "--segment", to->segment, options->segment_bytes);
+	add(to, "--dir", dir);
+	add_size(to, "--memory", options->memory_bytes);
+	add_size(to, "--catalog", options->catalog_bytes);
+	add_size(to, "--segment", options->segment_bytes);
 	for (uint32_t i = 0; i < options->npeers && i < 16; i++)
-		add(to, "--peer", (char *)(uintptr_t)options->peers[i]);
+		add(to, "--peer", options->peers[i]);
 	for (uint32_t i = 0; i < options->nflash && i < 16; i++) {
 		const struct cairn_flash *flash = &options->flash[i];
-		char room[PATH_MAX];
+		char room[PATH_MAX], text[PATH_MAX + SIZE_TEXT];
 		/* Inside of the directory where no path is given. */
 		if (flash->path)
 			snprintf(room, sizeof(room), "%s", flash->path);
 		else
-			snprintf(room, sizeof(room), "%.4000s/flash.cairn", to->dir);
+			snprintf(room, sizeof(room), "%.4000s/flash.cairn", dir);
 		if (flash->budget_bytes)
-			snprintf(to->flash[i], sizeof(to->flash[i]), "%s:%llu", room, (unsigned long long)flash->budget_bytes);
+			snprintf(text, sizeof(text), "%s:%llu", room, (unsigned long long)flash->budget_bytes);
 		else
-			snprintf(to->flash[i], sizeof(to->flash[i]), "%s", room);
-		add(to, "--flash", to->flash[i]);
+			snprintf(text, sizeof(text), "%s", room);
+		add(to, "--flash", text);
 	}
 }
 
@@ -79,7 +90,7 @@ static void program_find(char ret_program[PATH_MAX])
 	Dl_info library;
 	ssize_t n = readlink("/proc/self/exe", places[0], PATH_MAX - 1);
 	places[0][n > 0 ? n : 0] = 0;
-	if (dladdr((void *)(uintptr_t)autostart, &library) && library.dli_fname)
+	if (dladdr((void *)(uintptr_t)autostart_run, &library) && library.dli_fname)
 		snprintf(places[1], PATH_MAX, "%s", library.dli_fname);
 	for (int i = 0; i < 2; i++)
 		for (size_t k = 0; k < sizeof(near) / sizeof(near[0]); k++) {
@@ -95,7 +106,7 @@ static void program_find(char ret_program[PATH_MAX])
 
 /* Runs it until it has made itself nobody's child (--private does): an engine that waits for its own does not meet
  * it. */
-static int spawn(const char *program, char **list)
+static int spawn(const char *program, char *const *list)
 {
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
@@ -121,23 +132,38 @@ static int spawn(const char *program, char **list)
 	return 0;
 }
 
-int autostart(const char *path, const struct cairn_options *options)
+int autostart_prepare(const char *path, const struct cairn_options *options, struct autostart **ret_start)
 {
-	char real[PATH_MAX] = "", program[PATH_MAX];
-	struct arguments *arguments = mem_alloc(sizeof(*arguments));
-	if (!arguments)
-		return err_set(CAIRN_E_NOMEM, "no memory to start cairnd");
-	if (path[0] != '/' && !getcwd(real, sizeof(real))) {
-		mem_free(arguments);
+	char real[PATH_MAX] = "", dir[PATH_MAX];
+	if (path[0] != '/' && !getcwd(real, sizeof(real)))
 		return err_set(CAIRN_E_NOENT, "the current directory has no path: %s", strerror(errno));
-	}
-	if (snprintf(arguments->dir, sizeof(arguments->dir), "%s%s%s", real, real[0] ? "/" : "", path) >= PATH_MAX) {
-		mem_free(arguments);
+	if (snprintf(dir, sizeof(dir), "%s%s%s", real, real[0] ? "/" : "", path) >= PATH_MAX)
 		return err_set(CAIRN_E_INVAL, "the path of the directory is too long");
+	struct autostart *start = mem_alloc(sizeof(*start));
+	if (start)
+		arguments_make(start, dir, options);
+	if (!start || start->failed) {
+		autostart_free(start);
+		return err_set(CAIRN_E_NOMEM, "no memory to start cairnd");
 	}
-	arguments_make(arguments, options);
-	program_find(program);
-	int error = spawn(program, arguments->list);
-	mem_free(arguments);
-	return error;
+	program_find(start->program);
+	*ret_start = start;
+	return 0;
+}
+
+int autostart_run(const struct autostart *start)
+{
+	return spawn(start->program, start->list);
+}
+
+const char *autostart_dir(const struct autostart *start)
+{
+	return start->list[3]; /* behind --dir */
+}
+
+void autostart_free(struct autostart *start)
+{
+	for (uint32_t i = 0; start && i < start->n; i++)
+		mem_free(start->list[i]);
+	mem_free(start);
 }

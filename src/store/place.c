@@ -69,8 +69,8 @@ static int open_owned(const char *place, const struct cairn_options *given, cair
 	return err_set(CAIRN_E_OWNED, "%s", text);
 }
 
-#define SHARED_PATIENCE_NS 60000000000ull /* a store of many devices, touched memory: it takes its time to open */
-#define SHARED_START_NS 2000000000ull     /* after so long one more is started: the last may have been ending */
+#define SHARED_PATIENCE_NS (REMOTE_START_MS * 1000000ull)
+#define SHARED_START_NS (REMOTE_START_AGAIN_MS * 1000000ull)
 
 /* The cairnd of a directory; started where there is none. Whoever comes first with it, all are its clients. */
 static int open_shared(const char *place, const struct cairn_options *given, cairn **ret_store)
@@ -84,21 +84,26 @@ static int open_shared(const char *place, const struct cairn_options *given, cai
 	int error = store_options_check(place, &options, &path);
 	if (!error && (!path || options.flags & (CAIRN_OPEN_READONLY | CAIRN_OPEN_NO_FLASH)))
 		error = err_set(CAIRN_E_INVAL, "a store that is shared has a directory, and is written");
+	struct autostart *start = NULL;
+	error = error ? error : autostart_prepare(path, &options, &start);
 	uint64_t begun = clock_mono_ns(&clock_real), started = 0;
 	while (!error) {
 		if (!directory_daemon(path, socket, sizeof(socket)) &&
-		    !store_open_remote(socket, &io_maker_real, &options, ret_store))
+		    !store_open_remote(socket, &io_maker_real, &options, ret_store)) {
+			(*ret_store)->remote->start = start; /* it may be killed */
 			return 0;
+		}
 		uint64_t now = clock_mono_ns(&clock_real);
 		if (now - begun > SHARED_PATIENCE_NS)
-			return err_set(CAIRN_E_BUSY, "no cairnd has come up for %s: try cairn serve --dir %s, it says why", path,
-			               path);
-		if (!started || now - started > SHARED_START_NS) {
-			error = autostart(path, &options);
+			error = err_set(CAIRN_E_BUSY, "no cairnd has come up for %s: try cairn serve --dir %s, it says why", path,
+			                path);
+		else if (!started || now - started > SHARED_START_NS) {
+			error = autostart_run(start);
 			started = now;
 		}
 		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 	}
+	autostart_free(start);
 	return error;
 }
 

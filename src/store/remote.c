@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/autostart.h"
 #include "store/token.h"
 
 #define AGAIN_MS 20 /* between attempts to reach the next daemon */
@@ -215,6 +216,7 @@ static int hello_take(struct remote *remote, struct remote_reply *reply)
 		memcpy(remote->client, client, 16);
 		remote->life++;
 		__atomic_store_n(&remote->ending, 0, __ATOMIC_SEQ_CST); /* another one: not that which is ending */
+		__atomic_store_n(&remote->missed_ms, 0, __ATOMIC_SEQ_CST);
 	}
 	return 0;
 }
@@ -300,6 +302,40 @@ static int link_open(struct remote *remote, struct remote_link *link, int64_t un
 	return error;
 }
 
+/* Whether this thread is the one that starts a cairnd now; all others of the process wait for it. */
+static int start_mine(struct remote *remote, int64_t now)
+{
+	int64_t missed = 0, last = __atomic_load_n(&remote->started_ms, __ATOMIC_SEQ_CST);
+	if (__atomic_compare_exchange_n(&remote->missed_ms, &missed, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		missed = now;
+	if (__atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST) && now - missed < REMOTE_START_ENDED_MS)
+		return 0;
+	return (!last || now - last > REMOTE_START_AGAIN_MS) &&
+	       __atomic_compare_exchange_n(&remote->started_ms, &last, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* Nobody is there, or one that is ending answered; no request was made yet. Of a directory that is shared another one
+ * is started, and waited for: for long where the call has no time of its own. */
+static int link_start(struct remote *remote, struct remote_link *link, uint32_t timeout_ms, int error)
+{
+	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, REMOTE_START_MS);
+	while (error == CAIRN_E_NOENT || (error == CAIRN_E_IO && __atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST))) {
+		int64_t now = link_now_ms();
+		if (now >= until)
+			return err_set(CAIRN_E_BUSY, "no cairnd has come up again for %s: try cairn serve --dir %s, it says why",
+			               autostart_dir(remote->start), autostart_dir(remote->start));
+		int failed = start_mine(remote, now) ? autostart_run(remote->start) : 0;
+		if (failed)
+			return failed;
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+		if (link->net)
+			link_close(link->net);
+		link->net = NULL;
+		error = link_open(remote, link, until);
+	}
+	return error;
+}
+
 static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, int *ret_error)
 {
 	struct remote_link *link = mem_alloc(sizeof(*link));
@@ -311,6 +347,8 @@ static struct remote_link *link_new(struct remote *remote, uint32_t timeout_ms, 
 	link->here = remote->here;
 	int64_t until = timeout_ms ? until_of(timeout_ms, remote_grace_ms) : until_of(0, remote_quick_ms);
 	*ret_error = link_open(remote, link, until);
+	if (*ret_error && remote->start)
+		*ret_error = link_start(remote, link, timeout_ms, *ret_error);
 	if (*ret_error == CAIRN_E_NOENT && __atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST))
 		*ret_error = err_set(CAIRN_E_NOENT, "the cairnd at %s has ended, and is not back yet", remote->place.text);
 	if (!*ret_error) {
@@ -569,6 +607,7 @@ void remote_close(struct remote *remote)
 		close(remote->extents[i].fd);
 	}
 	mem_free(remote->extents);
+	autostart_free(remote->start);
 	mem_free(remote->token_file);
 	pthread_mutex_destroy(&remote->lock);
 	pthread_mutex_destroy(&remote->hello_lock);

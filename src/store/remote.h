@@ -126,7 +126,14 @@ struct remote {
 	struct remote_extent *extents;
 	uint32_t nextents, extents_room;
 	uint64_t generation, extents_life; /* of the newest list of extents that came */
+	/* Of a directory that is shared: how a cairnd is started where it was killed. NULL: that is somebody else's. */
+	struct autostart *start;
+	int64_t missed_ms, started_ms; /* since when nobody is there, and when one was started last; 0: not. Atomic */
 };
+
+#define REMOTE_START_MS 60000       /* a store of many devices, touched memory: it takes its time to open */
+#define REMOTE_START_AGAIN_MS 2000  /* after so long one more is started: the last may have been ending */
+#define REMOTE_START_ENDED_MS 10000 /* whoever ends one may be about to start the next, and has so long */
 
 struct remote_reply {
 	struct wire_head head;

@@ -26,9 +26,9 @@ struct echo {
 	char dir[64], file[80], place[80];
 	struct link_listener *listener;
 	pthread_t thread;
-	int greeted; /* the result of the last greeting */
+	_Atomic int greeted; /* the result of the last greeting */
 	char why[512];
-	uint64_t greet_ms; /* what it took */
+	_Atomic uint64_t greet_ms; /* what it took */
 };
 
 static void *echo_main(void *arg)
@@ -318,7 +318,7 @@ static void test_tls__says_so_when_the_other_side_has_none(void **state)
 	assert_int_equal(link_place_take(text, &place), 0);
 	int64_t begun = link_now_ms();
 	assert_int_equal(link_connect(&place, NULL, 200, &net), CAIRN_E_NOENT);
-	assert_true(link_now_ms() - begun < 3000);
+	assert_true(link_now_ms() - begun < 10000);
 	assert_non_null(strstr(err_text(), "nobody answers"));
 	close(silent);
 	link_listener_close(listener);

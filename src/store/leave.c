@@ -60,15 +60,15 @@ static int leaver_order(const void *a, const void *b)
 /* All of them, best first. NULL: none, or no memory for the list. */
 static struct leaver *leavers_list(cairn *store, uint32_t *ret_n)
 {
-	uint32_t now = watch_now(store), last = memory_slot_last(store->memory), n = 0;
-	for (uint32_t slot = 1; slot <= last; slot++)
+	uint32_t now = watch_now(store), slot = 0, n = 0;
+	while ((slot = memory_slot_after(store->memory, slot)))
 		n += leaver_of(store, slot) != NULL;
 	struct leaver *list = n ? mem_array(n, sizeof(*list)) : NULL;
 	*ret_n = n;
 	if (!list)
 		return NULL;
 	n = 0;
-	for (uint32_t slot = 1; slot <= last; slot++) {
+	while ((slot = memory_slot_after(store->memory, slot))) {
 		const struct catalog_entry *e = leaver_of(store, slot);
 		const struct memory_slot *s = memory_slot(store->memory, slot);
 		if (e)

@@ -614,9 +614,12 @@ struct memory_slot *memory_slot(struct memory *memory, uint32_t slot)
 	return &memory->slots[slot];
 }
 
-uint32_t memory_slot_last(const struct memory *memory)
+uint32_t memory_slot_after(const struct memory *memory, uint32_t slot)
 {
-	return memory->fresh;
+	while (++slot <= memory->fresh)
+		if (memory->slots[slot].state != MEMORY_UNUSED)
+			return slot;
+	return 0;
 }
 
 void *memory_address(struct memory *memory, uint32_t slot)

@@ -100,7 +100,7 @@ void memory_free(struct memory *memory, uint32_t slot);
 uint32_t memory_part_max(const struct memory *memory);
 
 struct memory_slot *memory_slot(struct memory *memory, uint32_t slot);
-uint32_t memory_slot_last(const struct memory *memory); /* the highest number that was ever in use */
+uint32_t memory_slot_after(const struct memory *memory, uint32_t slot); /* the next one in use; 0: there is none */
 void *memory_address(struct memory *memory, uint32_t slot);
 /* The memfd behind a slot and the offset in it. */
 void memory_place(const struct memory *memory, uint32_t slot, int *ret_fd, uint64_t *ret_offset);

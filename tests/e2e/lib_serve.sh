@@ -28,8 +28,9 @@ end()
 {
 	kill -TERM $server
 	wait $server
+	local status=$?
 	running="the end of cairn serve"
-	check "status 0, not $?" test $? -eq 0
+	check "status 0, not $status" test $status -eq 0
 	server=
 }
 

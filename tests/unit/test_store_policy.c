@@ -279,6 +279,24 @@ static void test_store_policy__memory_goes_down_when_the_store_ends(void **state
 	world_done(&world);
 }
 
+/* Memory that was let go of since leaves gaps among its slots. */
+static void test_store_policy__memory_goes_down_when_some_of_it_was_dropped(void **state)
+{
+	(void)state;
+	struct world world;
+	struct leave_report report;
+	cairn *store = leave_store(&world);
+	cairn_key keys[20];
+	for (uint32_t i = 0; i < 20; i++)
+		keys[i] = key_at(0, i);
+	assert_int_equal(cairn_drop(store, space_named(store, NULL, "m"), keys, 20), 20);
+	leave(store, 60000, &report);
+	assert_int_equal(report.parts, 300);
+	assert_int_equal(report.left, 0);
+	assert_int_equal(cairn_close(store), 0);
+	world_done(&world);
+}
+
 /* Less time than it takes: what is there afterwards are the chains worth most, whole but for one; the youngest, as
  * nothing else was learned. */
 static void test_store_policy__best_chains_go_down_when_time_is_short(void **state)
@@ -471,6 +489,7 @@ int main(void)
 		cmocka_unit_test(test_store_policy__chains_go_down_whole_when_the_budget_is_short),
 		cmocka_unit_test(test_store_policy__heads_go_down_with_a_durable_part),
 		cmocka_unit_test(test_store_policy__memory_goes_down_when_the_store_ends),
+		cmocka_unit_test(test_store_policy__memory_goes_down_when_some_of_it_was_dropped),
 		cmocka_unit_test(test_store_policy__best_chains_go_down_when_time_is_short),
 		cmocka_unit_test(test_store_policy__paused_chain_goes_down_whatever_the_budget),
 		cmocka_unit_test(test_store_policy__reads_on_along_a_match_when_asked_block_by_block),

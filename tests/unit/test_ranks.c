@@ -196,10 +196,10 @@ static void test_ranks__are_told_the_same_when_ticket_is_no_good(void **state)
 		assert_string_equal(cairn_error_text(), text);
 		/* Over its deadline: also while somebody has a handle on it. */
 		old = ticket;
-		match = match_of(team.store[SCHEDULER], team.space[SCHEDULER], BLOCKS, 250, &ticket);
+		match = match_of(team.store[SCHEDULER], team.space[SCHEDULER], BLOCKS, 500, &ticket);
 		assert_memory_not_equal(&old, &ticket, sizeof old);
 		cairn_match *early = join(&team, 3, &ticket);
-		usleep(260000);
+		usleep(510000);
 		assert_int_equal(join_status(&team, 2, &ticket), CAIRN_E_NOENT);
 		assert_string_equal(cairn_error_text(), text);
 		assert_int_equal(holds(&team), 0);
@@ -399,6 +399,24 @@ static void test_ranks__find_out_together_when_block_is_dropped(void **state)
 	team_done(&team);
 }
 
+/* Until a call is at work with a client's match. */
+static void agree_has_begun(struct daemon *daemon)
+{
+	uint32_t lent = 0;
+	for (int64_t until = link_now_ms() + 20000; !lent && link_now_ms() < until; usleep(1000)) {
+		pthread_mutex_lock(&daemon->lock);
+		for (struct list *node = daemon->clients.next; node != &daemon->clients; node = node->next) {
+			struct client *client = LIST_OF(node, struct client, link);
+			pthread_mutex_lock(&client->lock);
+			for (uint32_t i = 0; i < client->nmatches; i++)
+				lent |= client->matches[i].lent;
+			pthread_mutex_unlock(&client->lock);
+		}
+		pthread_mutex_unlock(&daemon->lock);
+	}
+	assert_int_equal(lent, 1);
+}
+
 /* A match that a call waits with is released by another connection of the same client. */
 static void test_ranks__survive_when_match_is_released_under_a_call(void **state)
 {
@@ -410,9 +428,9 @@ static void test_ranks__survive_when_match_is_released_under_a_call(void **state
 	put_chain(team.store[SCHEDULER], team.space[SCHEDULER], 1, 0, BLOCKS, LENGTH, 0);
 	cairn_match *match = match_of(team.store[SCHEDULER], team.space[SCHEDULER], BLOCKS, 60000, &ticket);
 	rank =
-		(struct rank){.team = &team, .number = 0, .tokens = ALL, .timeout_ms = 300, .match = join(&team, 0, &ticket)};
+		(struct rank){.team = &team, .number = 0, .tokens = ALL, .timeout_ms = 1000, .match = join(&team, 0, &ticket)};
 	assert_int_equal(pthread_create(&rank.thread, NULL, rank_agrees, &rank), 0);
-	usleep(50000);
+	agree_has_begun(&team.served.daemon);
 	remote_match_release(team.store[0], rank.match->remote);
 	pthread_join(rank.thread, NULL);
 	assert_int_equal(rank.told, 0);

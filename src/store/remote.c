@@ -216,6 +216,7 @@ static int hello_take(struct remote *remote, struct remote_reply *reply)
 		memcpy(remote->client, client, 16);
 		remote->life++;
 		__atomic_store_n(&remote->ending, 0, __ATOMIC_SEQ_CST); /* another one: not that which is ending */
+		__atomic_store_n(&remote->guessed, 0, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&remote->missed_ms, 0, __ATOMIC_SEQ_CST);
 	}
 	return 0;
@@ -241,7 +242,11 @@ static int hello(struct remote *remote, struct remote_link *link, const struct t
 	failed = failed ? failed : frame_receive(link, link->next_id, &reply);
 	explicit_bzero(link->send.bytes, link->send.room);
 	/* One that ends takes nobody who has just come: nothing was asked yet, the next one may be. */
-	failed = failed == -ECONNRESET || failed == -EPIPE ? -ESHUTDOWN : failed;
+	if (failed == -ECONNRESET || failed == -EPIPE) {
+		if (!__atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST))
+			__atomic_store_n(&remote->guessed, 1, __ATOMIC_SEQ_CST); /* it may as well have been killed */
+		failed = -ESHUTDOWN;
+	}
 	int error = failed ? link_lost(remote, failed) : 0;
 	pthread_mutex_lock(&remote->lock);
 	if (!error && reply.head.result < 0)
@@ -308,7 +313,8 @@ static int start_mine(struct remote *remote, int64_t now)
 	int64_t missed = 0, last = __atomic_load_n(&remote->started_ms, __ATOMIC_SEQ_CST);
 	if (__atomic_compare_exchange_n(&remote->missed_ms, &missed, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		missed = now;
-	if (__atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST) && now - missed < REMOTE_START_ENDED_MS)
+	if (__atomic_load_n(&remote->ending, __ATOMIC_SEQ_CST) &&
+	    !__atomic_load_n(&remote->guessed, __ATOMIC_SEQ_CST) && now - missed < REMOTE_START_ENDED_MS)
 		return 0;
 	return (!last || now - last > REMOTE_START_AGAIN_MS) &&
 	       __atomic_compare_exchange_n(&remote->started_ms, &last, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);

@@ -122,6 +122,7 @@ struct remote {
 	int stopped;
 	uint8_t client[16];
 	int ending;    /* it said that it ends; until another one answers. Atomic */
+	int guessed;   /* it did not say so: a hello was cut. Atomic */
 	uint64_t life; /* changes when the daemon is another one: numbers of spaces begin anew */
 	struct remote_extent *extents;
 	uint32_t nextents, extents_room;

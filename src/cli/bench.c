@@ -28,7 +28,7 @@ enum {
 
 static const struct bench_family *const bench_families[] = {
 	&bench_memory, &bench_keys,    &bench_flash,  &bench_put,    &bench_entries,
-	&bench_served, &bench_clients, &bench_remote, &bench_policy,
+	&bench_served, &bench_clients, &bench_remote, &bench_peer,    &bench_policy,
 };
 enum {
 	BENCH_FAMILIES = sizeof bench_families / sizeof bench_families[0]

@@ -99,7 +99,7 @@ struct bench_family {
 	void (*done)(struct bench *bench);
 };
 extern const struct bench_family bench_memory, bench_keys, bench_flash, bench_put, bench_entries, bench_policy,
-	bench_served, bench_clients, bench_remote;
+	bench_served, bench_clients, bench_remote, bench_peer;
 int bench_has_traces(const struct bench *bench); /* bench_policy.c */
 
 /* Runs all families of which a figure is wanted. 0, or CLI_ERROR. */
@@ -131,6 +131,7 @@ struct bench_plan {
 	uint64_t flash_bytes;                 /* of a new store; 0: as it lies there */
 	uint64_t memory_bytes, catalog_bytes; /* 0: the default */
 	int no_flash;
+	const char *peer; /* of a cairnd: the place of another one; NULL: none */
 };
 void bench_desc(struct cairn_space_desc *ret_desc); /* of the space of all figures */
 /* A store in `dir`/name with one space of 16 tokens a block. 0, or CLI_ERROR; *ret_store is NULL then. */

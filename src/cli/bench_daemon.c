@@ -58,6 +58,8 @@ static int daemon_configure(const char *file, const char *dir, const struct benc
 		fprintf(to, "catalog: %llu\n", (unsigned long long)plan->catalog_bytes);
 	if (plan->no_flash) /* there is a device, and next to nothing may be written to it */
 		fprintf(to, "write_budget: 1\n");
+	if (plan->peer) /* it may be busy with something else */
+		fprintf(to, "peers: [\"%s\"]\npeer_wait_ms: 1000\n", plan->peer);
 	if (plan->no_flash || plan->flash_bytes)
 		fprintf(to, "flash: [{path: \"%s\", budget: %llu}]\n", dir,
 		        (unsigned long long)(plan->flash_bytes ? plan->flash_bytes : (uint64_t)256 << 20));

@@ -10,6 +10,7 @@ prints '^flash\.read '
 prints '^match\.8192 '
 prints '^lease\.daemon '
 prints '^remote\.get '
+prints '^peer\.flash '
 quiet
 
 run 2 "$CAIRN" bench memroy.get
@@ -64,6 +65,24 @@ json 'all(float(r["note"].split("cairnd ")[1].split(";")[0]) > 0 for r in j["res
 json 'all(r["limit_name"].startswith("send and receive, ") for r in j["results"] if r["name"] == "remote.get")'
 check "nothing of the cairnd is left" test ! -e served
 check "no cairnd is left" bash -c '! pgrep -f "cairnd $PWD/served"'
+
+json 'all("in the time that each had a processor" in r["note"] for r in j["results"] if r["name"] == "clients.8.fair")'
+
+# Two of them, one the other's peer: what lies in the one's flash comes to a client of the other. Where the directory's
+# file system has no O_DIRECT that is said instead.
+status=0
+"$CAIRN" bench --quick --rounds 1 peers/ peer --json >out 2>err || status=$?
+running='bench peer'
+if grep -q 'O_DIRECT' err; then
+	check "refused" test $status -ne 0
+else
+	check "it was measured" test $status -eq 0
+	quiet
+	json '[r["name"] for r in j["results"]] == ["peer.flash"]'
+	json 'all(r["value"] > 0 and r["limit"] > 0 and r["ratio"] > 0 and r["note"].startswith("flash ") for r in j["results"])'
+fi
+check "nothing of the two is left" test ! -e peers
+check "neither is left" bash -c '! pgrep -f "cairnd $PWD/peers"'
 
 # A run that is killed takes its cairnd along.
 mkdir killed

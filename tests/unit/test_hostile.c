@@ -10,6 +10,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -536,6 +538,117 @@ static void test_hostile__gains_nothing_when_it_replays(void **state)
 	done(&served);
 }
 
+/* ---- clients that are sent away and live on ---------------------------------------------------------------------- */
+
+struct scribbler {
+	uint8_t *bytes;
+	size_t length;
+	atomic_uint rounds, stop;
+};
+
+static void *scribble(void *arg)
+{
+	struct scribbler *scribbler = arg;
+	while (!atomic_load(&scribbler->stop))
+		memset(scribbler->bytes, (int)(atomic_fetch_add(&scribbler->rounds, 1) & 255), scribbler->length);
+	return NULL;
+}
+
+static void scribble_on(struct scribbler *scribbler, uint32_t rounds)
+{
+	for (uint32_t until = atomic_load(&scribbler->rounds) + rounds; atomic_load(&scribbler->rounds) < until;)
+		sched_yield();
+}
+
+/* Ends the connections of one client from the daemon's side. */
+static uint32_t send_away(struct served *served, const uint8_t client[16])
+{
+	uint32_t n = 0;
+	pthread_mutex_lock(&served->daemon.lock);
+	for (struct list *node = served->daemon.conns.next; node != &served->daemon.conns; node = node->next) {
+		struct conn *conn = LIST_OF(node, struct conn, link);
+		if (!conn->client || memcmp(conn->client->id, client, 16) != 0)
+			continue;
+		link_stop(conn->net, LINK_STOP_ALL);
+		n++;
+	}
+	pthread_mutex_unlock(&served->daemon.lock);
+	return n;
+}
+
+/* A put over staging memory that is written to all the while; the connection ends in the middle of the last one. What
+ * was stored is what was checked, and stays it, whatever the one who was sent away writes where its bytes came from. */
+static void test_hostile__changes_no_bytes_when_it_was_sent_away(void **state)
+{
+	enum {
+		BATCH = 8,
+		ROUNDS = 12,
+		BLOCKS = BATCH * ROUNDS
+	};
+	(void)state;
+	struct served served;
+	start(&served, 32 * MIB);
+	cairn *bad = served_client(&served), *good = served_client(&served);
+	cairn_space *space = space_named(bad, NULL, "m"), *same = space_named(good, NULL, "m");
+	put_chain(good, same, 9, 0, 2, LENGTH, 0);
+	cairn_lease *lease = lease_of(bad, space, 9, 0);
+	assert_int_equal(stat_of(good).leased_bytes, LENGTH);
+	int error;
+	struct remote_reply reply;
+	struct wire_request *request = calloc(1, sizeof *request);
+	struct remote_link *link = remote_link_take(bad->remote, 0, &error);
+	assert_non_null(link);
+	assert_int_equal(remote_stage_fit(bad->remote, link, BATCH * LENGTH), 0);
+	struct scribbler scribbler = {.bytes = link->stage, .length = BATCH * LENGTH};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, scribble, &scribbler), 0);
+	request->type = WIRE_PUT;
+	assert_int_equal(remote_space_number(bad->remote, link, space, &request->u.batch.space), 0);
+	request->u.batch.nitems = BATCH;
+	for (uint32_t round = 0; round < ROUNDS; round++) {
+		for (uint32_t i = 0; i < BATCH; i++) {
+			struct wire_item *item = &request->u.batch.items[i];
+			item->key = key_at(1, (uint64_t)round * BATCH + i);
+			item->offset = (uint64_t)i * LENGTH;
+			item->length = LENGTH;
+		}
+		if (round + 1 < ROUNDS)
+			assert_int_equal(remote_call(bad->remote, link, request, 0, &reply), 0);
+		else
+			assert_int_equal(remote_send(link, request, 0, 0), 0);
+	}
+	uint32_t others = daemon_conns(&served.daemon);
+	others -= send_away(&served, bad->remote->client);
+	served_wait(&served, others);
+	assert_int_equal(stat_of(good).leased_bytes, 0);
+	uint8_t *bytes = calloc(2 * BLOCKS, LENGTH);
+	uint32_t there = 0;
+	int32_t first[BLOCKS];
+	for (uint32_t turn = 0; turn < 2; turn++, scribble_on(&scribbler, 3))
+		for (uint32_t i = 0; i < BLOCKS; i++) {
+			uint8_t *to = bytes + ((size_t)turn * BLOCKS + i) * LENGTH;
+			struct cairn_buf buf = cairn_buf_of(to, LENGTH);
+			struct cairn_item item = {.key = key_at(1, i), .bufs = &buf, .nbufs = 1};
+			(void)cairn_get(good, same, &item, 1, NULL);
+			first[i] = turn ? first[i] : item.status;
+			assert_true(item.status == CAIRN_OK || (item.status == CAIRN_MISS && i >= BLOCKS - BATCH));
+			assert_int_equal(item.status, first[i]);
+			assert_true(item.status != CAIRN_OK || cairn_check(to, LENGTH) == item.ret_check);
+			assert_true(!turn || !memcmp(to, to - (size_t)BLOCKS * LENGTH, LENGTH));
+			there += item.status == CAIRN_OK;
+		}
+	assert_true(there >= 2 * (BLOCKS - BATCH));
+	atomic_store(&scribbler.stop, 1);
+	pthread_join(thread, NULL);
+	remote_link_drop(bad->remote, link, 1);
+	cairn_lease_release(bad, lease); /* nobody's by now, and not the next one's */
+	free(bytes);
+	free(request);
+	assert_int_equal(cairn_close(bad), 0);
+	assert_int_equal(cairn_close(good), 0);
+	done(&served);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -548,6 +661,7 @@ int main(void)
 		cmocka_unit_test(test_hostile__leaves_no_descriptors_when_it_sends_some),
 		cmocka_unit_test(test_hostile__ends_when_counts_are_huge),
 		cmocka_unit_test(test_hostile__gains_nothing_when_it_replays),
+		cmocka_unit_test(test_hostile__changes_no_bytes_when_it_was_sent_away),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

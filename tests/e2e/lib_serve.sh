@@ -16,7 +16,7 @@ serve()
 	rm -f server.log
 	"$CAIRN" serve "$@" 2>server.log &
 	server=$!
-	for _ in $(seq 100); do
+	for _ in $(seq 300); do
 		grep -Eqs 'msg=ready |"msg":"ready"' server.log && return
 		kill -0 $server 2>/dev/null || break
 		sleep 0.1

@@ -79,12 +79,26 @@ static void on_signal(int number)
 	abort();
 }
 
+/* Reads that failed, or hung over a leap of time, have a device stepped over until a read of it was good again: that may
+ * be long after the trouble. */
+static int run_shut(const struct run *run)
+{
+	struct cairn_stat stat = {.size = sizeof(stat)};
+	if (run->dead || !run->store || cairn_stat(run->store, &stat))
+		return 0;
+	for (uint32_t i = 0; i < stat.ndevices; i++)
+		if (stat.device[i].reads_shut)
+			return 1;
+	return 0;
+}
+
 void run_begin(struct run *run)
 {
 	run->op++;
 	run->op_ns = run_now(run);
 	run->op_wall_s = run_wall(run);
 	run->before = *sim_stats(run->world);
+	run->shut = run_shut(run);
 }
 
 void run_end(struct run *run, const char *what)
@@ -97,6 +111,7 @@ void run_end(struct run *run, const char *what)
 	if (run->dead || now->read_errors + now->write_errors + now->flush_errors + now->failed + now->full + now->slow !=
 	                     was->read_errors + was->write_errors + was->flush_errors + was->failed + was->full + was->slow)
 		run->trouble_ns = run_now(run) + 10000000000ull;
+	run->shut |= run_shut(run);
 	run->unsynced |= run_troubled(run);
 	if (run_now(run) - run->op_ns > CALL_NS_MAX * 1000000000ull)
 		run_fail(run, "%s took %llu s", what, (unsigned long long)((run_now(run) - run->op_ns) / 1000000000));
@@ -106,7 +121,7 @@ void run_end(struct run *run, const char *what)
 
 int run_troubled(const struct run *run)
 {
-	return run->dead || run->gone || run_now(run) < run->trouble_ns || run->op_ns < run->trouble_ns;
+	return run->dead || run->gone || run->shut || run_now(run) < run->trouble_ns || run->op_ns < run->trouble_ns;
 }
 
 int run_roomy(const struct run *run)

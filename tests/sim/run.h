@@ -132,6 +132,7 @@ struct run {
 	cairn *store;
 	uint64_t event_last;
 	uint64_t op_ns, op_wall_s; /* when the call began */
+	int shut;                 /* during the call a device was stepped over, as the store says */
 	struct sim_stats before;
 	uint64_t deaths;        /* crashes and kills so far */
 	int dead;               /* the store's process is */

@@ -29,8 +29,8 @@ running="readelf -d"
 readelf -dW "$lib/libcairn.so" $tree/bin/cairn >"$T/out"
 grep -q 'R.*PATH' "$T/out" && fail "a run path"
 readelf -dW "$lib/libcairn.so" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p' >needed
-check "needs no more than libcrypto, libxxhash, liburing and libc: $(tr '\n' ' ' <needed)" \
-	test -z "$(grep -vE '^(libcrypto|libxxhash|liburing|libc|libpthread|ld-linux[-_a-z0-9]*)\.so' needed)"
+check "needs no more than libssl, libcrypto, libxxhash, liburing and libc: $(tr '\n' ' ' <needed)" \
+	test -z "$(grep -vE '^(libssl|libcrypto|libxxhash|liburing|libc|libpthread|ld-linux[-_a-z0-9]*)\.so' needed)"
 nm -D --defined-only "$lib/libcairn.so" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' >exported
 check "exports cairn_* alone: $(grep -v '^cairn_' exported | head -3 | tr '\n' ' ')" test -z "$(grep -v '^cairn_' exported)"
 check "exports something" test "$(wc -l <exported)" -gt 50

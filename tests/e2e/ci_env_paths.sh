@@ -45,8 +45,8 @@ says 'missing/parent: No such file'
 check "no parent was made" test ! -e missing
 run 2 "$CAIRN" put '' a file
 says 'give a directory'
-run 2 "$CAIRN" put tcp://host:1 a file
-says 'has no TLS'
+run 2 "$CAIRN" put tcp://127.0.0.1:1 a file
+says 'no cairnd at tcp://127.0.0.1:1'
 run 2 "$CAIRN" put unix: a file
 says 'without the path'
 ln -s nowhere dangling

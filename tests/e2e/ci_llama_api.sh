@@ -16,7 +16,7 @@ cc=${CC:-cc}
 flags=(-std=c11 -D_GNU_SOURCE -g -O1 -Wall -Wextra -Werror -fsanitize=address -fsanitize=undefined
     -fno-sanitize-recover=all "-I$CAIRN_SOURCE/include" "-I$CAIRN_SOURCE/plugins/llama")
 read -ra llama <<<"$(pkg-config --cflags --libs llama) -Wl,-rpath,$(pkg-config --variable=libdir llama)"
-read -ra needs <<<"$(pkg-config --libs libcrypto libxxhash liburing)"
+read -ra needs <<<"$(pkg-config --libs libssl libcrypto libxxhash liburing)"
 "$cc" "${flags[@]}" "$CAIRN_SOURCE"/plugins/llama/test/test_api.c "$CAIRN_SOURCE"/plugins/llama/*.c \
     "$CAIRN_BUILD/libcairn.a" "${llama[@]}" "${needs[@]}" -lpthread -lm -o "$work/test_api"
 CAIRN_CACHE=$work/cache "$work/test_api" "$MODEL" "$work/store"

@@ -350,7 +350,7 @@ static inline void not_over(int kind, const char *why_not)
 {
 	if (served_kind() != kind && !(kind == SERVED_TCP && served_kind() > kind))
 		return;
-	print_message("not over %s: %s\n", kind == SERVED_TCP ? "tcp" : "unix", why_not);
+	print_message("not over %s: %s\n", kind == SERVED_UCX ? "ucx" : kind == SERVED_TCP ? "tcp" : "unix", why_not);
 	skip();
 }
 

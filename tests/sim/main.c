@@ -79,8 +79,8 @@ static void on_signal(int number)
 	abort();
 }
 
-/* Reads that failed, or hung over a leap of time, have a device stepped over until a read of it was good again: that may
- * be long after the trouble. */
+/* Reads that failed, or hung over a leap of time, have a device stepped over until a read of it was good again: that
+ * may be long after the trouble. */
 static int run_shut(const struct run *run)
 {
 	struct cairn_stat stat = {.size = sizeof(stat)};

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "io/thread.h"
 
 enum { LOCK_TRIES = 20 }; /* 10 ms apart */
 
@@ -384,17 +384,13 @@ void file_close(struct file *file)
 
 int file_threads_start(pthread_t *thread, uint32_t n, uint32_t *ret_started, void *(*run)(void *), void *arg)
 {
-	sigset_t all, before;
 	int result = 0;
-	sigfillset(&all);
-	check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
 	while (result == 0 && *ret_started < n) {
-		result = pthread_create(&thread[*ret_started], NULL, run, arg);
+		result = thread_start(&thread[*ret_started], run, arg);
 		if (result == 0) {
 			(void)pthread_setname_np(thread[*ret_started], "cairn-io");
 			++*ret_started;
 		}
 	}
-	check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 	return result == EAGAIN ? -ENOMEM : -result; /* no room for another thread, and not a passing state */
 }

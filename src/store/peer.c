@@ -3,13 +3,12 @@
 #include "store/peer.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/check.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "io/thread.h"
 #include "store/remote.h"
 
 static const struct breaker_rule peer_rule = {.failures = 1, .pause_ns = 200000000ull, .pause_max_ns = 10000000000ull};
@@ -129,16 +128,6 @@ static void *worker_main(void *arg)
 	if (client)
 		(void)cairn_close(client);
 	return NULL;
-}
-
-static int thread_start(pthread_t *thread, void *(*run)(void *), void *arg)
-{
-	sigset_t all, before;
-	sigfillset(&all);
-	check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0); /* signals are for the program's own threads */
-	int error = pthread_create(thread, NULL, run, arg);
-	check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
-	return error;
 }
 
 int peer_wake(struct peer *peer, int for_asks)

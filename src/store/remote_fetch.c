@@ -10,15 +10,14 @@
  */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "io/thread.h"
 #include "store/remote_data.h"
 
 #define FETCH_STEP_BYTES  (2u << 20)   /* of one request, or one part */
@@ -263,12 +262,8 @@ static void streams_learn(struct remote *remote, uint32_t streams, uint64_t byte
 static void shares_run(struct fetch_share *shares, uint32_t n)
 {
 	uint32_t started = 1;
-	sigset_t all, before; /* signals are for the caller's own threads */
-	sigfillset(&all);
-	check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-	while (started < n && !pthread_create(&shares[started].thread, NULL, share_thread, &shares[started]))
+	while (started < n && !thread_start(&shares[started].thread, share_thread, &shares[started]))
 		started++;
-	check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
 	share_run(&shares[0]);
 	for (uint32_t i = started; i < n; i++)
 		share_run(&shares[i]);

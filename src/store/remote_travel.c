@@ -8,13 +8,12 @@
  * is refused by the receiver.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/check.h"
 #include "base/digest.h"
 #include "base/err.h"
+#include "io/thread.h"
 #include "store/remote_data.h"
 
 #define TRAVEL_BESIDE_BYTES (8u << 20)
@@ -67,7 +66,6 @@ static void *beside_main(void *arg)
 static void beside_start(struct beside *beside, const struct data_work *work, const struct cairn_item *items,
                          uint64_t bytes)
 {
-	sigset_t all, before; /* signals are for the caller's own threads */
 	beside->work = work;
 	beside->items = items;
 	beside->runs = beside->stop = 0;
@@ -76,10 +74,7 @@ static void beside_start(struct beside *beside, const struct data_work *work, co
 		return;
 	pthread_mutex_init(&beside->lock, NULL);
 	pthread_cond_init(&beside->more, NULL);
-	sigfillset(&all);
-	check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
-	beside->runs = !pthread_create(&beside->thread, NULL, beside_main, beside);
-	check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+	beside->runs = !thread_start(&beside->thread, beside_main, beside);
 	if (beside->runs)
 		return;
 	pthread_mutex_destroy(&beside->lock);

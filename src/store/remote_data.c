@@ -361,17 +361,26 @@ static long put_once(cairn *store, struct cairn_space *space, struct cairn_item 
 	return error && !good ? error : good;
 }
 
+typedef long batch_call(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                        const struct cairn_call *call);
+
 /* A batch is made anew whole where the daemon ended in the middle of it: to put twice what is there is no harm. */
-long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
-                const struct cairn_call *call)
+static long batch_again(batch_call *once, cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                        const struct cairn_call *call)
 {
 	uint64_t begun = clock_mono_ns(&clock_real);
 	struct cairn_call left = *call;
 	long good;
 	do
-		good = put_once(store, space, items, n, &left);
+		good = once(store, space, items, n, &left);
 	while (good != (long)n && remote_again(store->remote, begun, call->timeout_ms, &left.timeout_ms));
 	return good;
+}
+
+long remote_put(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
+                const struct cairn_call *call)
+{
+	return batch_again(put_once, store, space, items, n, call);
 }
 
 /* Do the item's buffers have room for the part? 0, INVAL or SIZE. */
@@ -551,13 +560,7 @@ static long get_once(cairn *store, struct cairn_space *space, struct cairn_item 
 long remote_get(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
                 const struct cairn_call *call)
 {
-	uint64_t begun = clock_mono_ns(&clock_real);
-	struct cairn_call left = *call;
-	long good;
-	do
-		good = get_once(store, space, items, n, &left);
-	while (good != (long)n && remote_again(store->remote, begun, call->timeout_ms, &left.timeout_ms));
-	return good;
+	return batch_again(get_once, store, space, items, n, call);
 }
 
 /* ---- leases and matches that last -------------------------------------------------------------------------------- */

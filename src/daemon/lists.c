@@ -6,13 +6,9 @@
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/metrics.h"
+#include "daemon/serve.h"
 
 #define LIST_FRAME_BYTES (256u << 10)
-
-static int reply_failed(struct conn *conn, const struct wire_head *head, int error)
-{
-	return conn_begin(conn, cairn_error_text(), 0) || conn_reply(conn, head, error, 0) ? -1 : 0;
-}
 
 /* ---- sessions, spaces, parts, tenants --------------------------------------------------------------------------- */
 
@@ -119,7 +115,7 @@ int serve_list(struct conn *conn, const struct wire_head *head, const struct wir
 		n = cairn_list_parts(store, list->has_space ? &list->space : NULL, list_part, &work);
 	if (work.error)
 		return -1;
-	return n < 0 ? reply_failed(conn, head, (int)n) : conn_reply(conn, head, 0, 0);
+	return n < 0 ? reply_plain(conn, head, n) : conn_reply(conn, head, 0, 0);
 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
@@ -182,7 +178,7 @@ int serve_clients(struct conn *conn, const struct wire_head *head)
 struct snapshot_work {
 	struct list_work list;
 	uint64_t sequence, life;
-	int told, error;
+	int told;
 };
 
 /* Before the first entry: what moment it is. */
@@ -201,11 +197,8 @@ static int snapshot_add(void *arg, const struct cairn_present *present)
 	snapshot_tell(work);
 	if (!list_sees(&work->list, &present->space_id))
 		return 0;
-	if (work->list.conn->reply.used + sizeof(*present) + 4 > LIST_FRAME_BYTES &&
-	    (conn_reply(work->list.conn, work->list.head, 0, 1) || conn_begin(work->list.conn, NULL, LIST_FRAME_BYTES))) {
-		work->error = 1;
+	if (list_fit(&work->list, sizeof(*present) + 4))
 		return 1;
-	}
 	wire_add_struct(&work->list.conn->reply, present, sizeof(*present));
 	return 0;
 }
@@ -216,10 +209,10 @@ int serve_snapshot(struct conn *conn, const struct wire_head *head)
 	if (conn_begin(conn, NULL, LIST_FRAME_BYTES))
 		return -1;
 	long n = cairn_snapshot(conn->daemon->store, &work.sequence, &work.life, snapshot_add, &work);
-	if (work.error)
+	if (work.list.error)
 		return -1;
 	if (n < 0)
-		return reply_failed(conn, head, (int)n);
+		return reply_plain(conn, head, n);
 	snapshot_tell(&work);
 	return conn_reply(conn, head, 0, 0);
 }

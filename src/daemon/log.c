@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/text.h"
+
 struct log_kind {
 	const char *message;
 	enum log_level level; /* of the last line suppressed */
@@ -58,17 +60,9 @@ static void line_text(struct log_line *line, const char *text)
 /* Bytes of the UTF-8 sequence that begins here and may be shown; 0: to be escaped. `at` ends with a 0. */
 static size_t utf8_shown(const uint8_t *at)
 {
-	if (at[0] < 0x80)
-		return at[0] >= ' ' && at[0] != 0x7f;
-	size_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-	uint8_t low = at[0] == 0xe0 ? 0xa0 : at[0] == 0xf0 || at[0] == 0xc2 ? (at[0] == 0xc2 ? 0xa0 : 0x90) : 0x80;
-	uint8_t high = at[0] == 0xed ? 0x9f : at[0] == 0xf4 ? 0x8f : 0xbf;
-	if (at[0] < 0xc2 || at[0] > 0xf4 || at[1] < low || at[1] > high)
-		return 0;
-	for (size_t i = 2; i < length; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	return length;
+	size_t step = text_sequence(at);
+	int control = at[0] < ' ' || at[0] == 0x7f || (step == 2 && at[0] == 0xc2 && at[1] < 0xa0);
+	return control ? 0 : step;
 }
 
 /* In quotes; what is no plain character becomes \n, \t, \", \\ or \u00NN, which both forms read. */

@@ -46,8 +46,7 @@ void text_add(struct text *text, const char *format, ...)
 	}
 }
 
-/* Bytes of the UTF-8 sequence that begins here; 0: none does. The text ends with a 0. */
-static size_t sequence(const uint8_t *at)
+size_t text_sequence(const uint8_t *at)
 {
 	if (at[0] < 0x80)
 		return 1;
@@ -66,7 +65,7 @@ void text_quoted(struct text *text, const char *value)
 {
 	text_add(text, "\"");
 	for (const uint8_t *at = (const uint8_t *)value; *at && at < (const uint8_t *)value + 255;) {
-		size_t step = sequence(at);
+		size_t step = text_sequence(at);
 		/* Prometheus knows \\, \" and \n; JSON these and more. Other control characters have no use in a name. */
 		if (*at == '"' || *at == '\\')
 			text_add(text, "\\%c", *at);

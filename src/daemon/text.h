@@ -4,6 +4,7 @@
 #define CAIRN_DAEMON_TEXT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define TEXT_MAX (8u << 20)
 
@@ -16,6 +17,8 @@ void text_add(struct text *text, const char *format, ...) __attribute__((format(
 /* In quotes: a label's value, and a JSON string; what neither takes as it is becomes an escape, bytes that are no
  * UTF-8 become '?'. At most 255 bytes of it. */
 void text_quoted(struct text *text, const char *value);
+/* Bytes of the UTF-8 sequence that begins here; 0: none does. The text ends with a 0. */
+size_t text_sequence(const uint8_t *at);
 void text_done(struct text *text);
 
 #endif

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <openssl/crypto.h>
-
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -113,7 +111,7 @@ const char *tokens_check(struct tokens *tokens, const uint8_t id[TOKEN_ID_BYTES]
 	pthread_mutex_lock(&tokens->lock);
 	const struct token *found = find(tokens, id), *token = found ? found : &nobody;
 	/* In the same time, however much of it is right, and for an id that there is not. */
-	int same = !CRYPTO_memcmp(hash, token->hash, sizeof(hash));
+	int same = digest_same(hash, token->hash, sizeof(hash));
 	if (!found)
 		wrong = "unknown or revoked";
 	else if (!same)

@@ -22,6 +22,7 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
+#include "base/digest.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "net/socket.h"
@@ -296,7 +297,7 @@ static int certificate_check(X509_STORE_CTX *store, void *arg)
 	if (!link->pin)
 		return X509_verify_cert(store);
 	X509 *certificate = X509_STORE_CTX_get0_cert(store);
-	if (certificate && !tls_pin_of_x509(certificate, pin) && !CRYPTO_memcmp(pin, link->pin, TLS_PIN_BYTES))
+	if (certificate && !tls_pin_of_x509(certificate, pin) && digest_same(pin, link->pin, TLS_PIN_BYTES))
 		return 1;
 	link->other_key = 1;
 	X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_UNTRUSTED);

@@ -201,10 +201,30 @@ double bench_put_parts(cairn *store, cairn_space *space, uint8_t *memory, uint64
 double bench_get_parts(cairn *store, cairn_space *space, uint8_t *memory, uint64_t first, uint64_t parts,
                        uint32_t batch, int flags);
 
+/* A cairnd with parts in its memory, a client of it, and two areas of as many bytes, which no cache holds. */
+struct bench_rig {
+	struct bench_daemon daemon;
+	cairn *store;
+	cairn_space *space;
+	uint8_t *from, *to; /* the parts that were put; where they go */
+	uint64_t bytes, parts;
+};
+/* Over `dir`/name; far: the client connects over loopback; areas: of `bytes`, that the daemon's memory holds. 0, or
+ * CLI_ERROR after a message; bench_rig_done in both cases. */
+int bench_rig_start(struct bench *bench, const char *name, int far, uint32_t areas, struct bench_rig *rig);
+void bench_rig_done(struct bench_rig *rig);
+
+/* CPU seconds that moving so many GB took, of us and of a daemon. */
+struct bench_cpu_sum {
+	double client_s, daemon_s, gb;
+};
+void bench_cpu_begin(struct bench_cpu_sum *sum, const struct bench_daemon *daemon);
+void bench_cpu_end(struct bench_cpu_sum *sum, const struct bench_daemon *daemon, uint64_t bytes);
+/* Notes it beside a figure. */
+void bench_cpu_note(struct bench *bench, const char *name, const struct bench_cpu_sum *sum);
+
 /* bench_served.c: drops those parts, which must be there. 0, or CLI_ERROR after a message. */
 int bench_forget_parts(cairn *store, cairn_space *space, uint64_t first, uint64_t parts);
-/* Notes beside a figure what moving so many GB took. */
-void bench_cpu_note(struct bench *bench, const char *name, double client_s, double daemon_s, double gb);
 
 /* ---- bench_loop.c: bytes over loopback TCP, without cairn -------------------------------------------------------- */
 

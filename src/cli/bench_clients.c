@@ -38,13 +38,9 @@ struct clients_shared {
 };
 
 struct clients_work {
-	struct bench_daemon daemon;
-	cairn *store;
-	cairn_space *space;
-	uint8_t *from, *to;
-	uint64_t bytes, parts;
+	struct bench_rig rig;
 	struct clients_shared *shared;
-	double client_cpu_s, daemon_cpu_s, gb;
+	struct bench_cpu_sum cpu;
 	double copies_even[BENCH_ROUNDS + 1], served_even[BENCH_ROUNDS + 1];
 };
 
@@ -62,7 +58,6 @@ static double clients_copy_seconds(const struct bench *bench)
 static int clients_start(struct bench *bench)
 {
 	struct clients_work *work = bench->work = calloc(1, sizeof *work);
-	struct bench_plan plan = {.no_flash = 1};
 
 	if (!work)
 		return say_error("out of memory; free some and try again");
@@ -71,19 +66,7 @@ static int clients_start(struct bench *bench)
 		work->shared = NULL;
 		return say_error("no memory to be shared with processes: %s", strerror(errno));
 	}
-	work->bytes = bench_cold_bytes(bench, 4);
-	work->parts = work->bytes / BENCH_PART_BYTES;
-	work->from = bench_map(work->bytes);
-	work->to = work->from ? bench_map(work->bytes) : NULL;
-	if (!work->to)
-		return CLI_ERROR;
-	bench_fill_random(bench, work->from, work->bytes);
-	plan.memory_bytes = work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
-	int error = bench_daemon_start(bench, "clients", &plan, &work->daemon);
-	error = error ? error : bench_connect(work->daemon.local, NULL, &work->store, &work->space);
-	if (error)
-		return error;
-	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
+	return bench_rig_start(bench, "clients", 0, 1, &work->rig);
 }
 
 /* Seconds that this process was ready to run and had no processor; 0: the kernel does not say. */
@@ -101,7 +84,7 @@ static double clients_held_up(void)
 /* Touches all that is to be got, in the daemon's memory: a first use is not what is measured. 0, or 1. */
 static int clients_touch(const struct clients_work *work, cairn *store, cairn_space *space)
 {
-	for (uint64_t part = 0; part < work->parts; part++) {
+	for (uint64_t part = 0; part < work->rig.parts; part++) {
 		struct cairn_item item = {0};
 		struct cairn_lease_info info;
 		cairn_lease *lease;
@@ -122,14 +105,14 @@ static int clients_touch(const struct clients_work *work, cairn *store, cairn_sp
 static int clients_child(const struct clients_work *work, uint32_t number, int copies)
 {
 	struct clients_shared *shared = work->shared;
-	uint64_t room = work->bytes / CLIENTS / (BENCH_BATCH * BENCH_PART_BYTES) * BENCH_BATCH, done = 0;
-	uint64_t at = work->parts / CLIENTS / BENCH_BATCH * BENCH_BATCH * number;
+	uint64_t room = work->rig.bytes / CLIENTS / (BENCH_BATCH * BENCH_PART_BYTES) * BENCH_BATCH, done = 0;
+	uint64_t at = work->rig.parts / CLIENTS / BENCH_BATCH * BENCH_BATCH * number;
 	cairn *store;
 	cairn_space *space;
 
 	room = room ? room : BENCH_BATCH;
 	uint8_t *to = bench_map(room * BENCH_PART_BYTES);
-	if (!to || bench_connect(work->daemon.local, NULL, &store, &space) || clients_touch(work, store, space))
+	if (!to || bench_connect(work->rig.daemon.local, NULL, &store, &space) || clients_touch(work, store, space))
 		return 1;
 	shared->ready[number] = 1;
 	while (!__atomic_load_n(&shared->go, __ATOMIC_ACQUIRE))
@@ -139,12 +122,12 @@ static int clients_child(const struct clients_work *work, uint32_t number, int c
 		uint8_t *here = to + done % room * BENCH_PART_BYTES;
 
 		if (copies)
-			(void)bench_memcpy(here, work->from + at * BENCH_PART_BYTES, BENCH_BATCH * BENCH_PART_BYTES);
+			(void)bench_memcpy(here, work->rig.from + at * BENCH_PART_BYTES, BENCH_BATCH * BENCH_PART_BYTES);
 		else if (!(bench_get_parts(store, space, here, at, BENCH_BATCH, BENCH_BATCH, 0) > 0))
 			return 1;
-		if (memcmp(here, work->from + at * BENCH_PART_BYTES, 64))
+		if (memcmp(here, work->rig.from + at * BENCH_PART_BYTES, 64))
 			return 1;
-		at = at + BENCH_BATCH < work->parts ? at + BENCH_BATCH : 0;
+		at = at + BENCH_BATCH < work->rig.parts ? at + BENCH_BATCH : 0;
 		done += BENCH_BATCH;
 	}
 	shared->cpu_s[number] = bench_cpu() - cpu;
@@ -217,29 +200,30 @@ static int clients_round(struct bench *bench, uint32_t round)
 {
 	struct clients_work *work = bench->work;
 	const struct clients_shared *shared = work->shared;
+	const struct bench_rig *rig = &work->rig;
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	double limit = 0, daemon = bench_daemon_cpu(&work->daemon), all = 0, least = 0, most = 0;
+	double limit = 0, all = 0, least = 0, most = 0;
 	uint32_t threads = processors > 0 ? (uint32_t)processors : 1;
 
 	if (round % 2)
-		limit = bench_memcpy_threads(work->to, work->from, work->bytes, threads, clients_copy_seconds(bench));
-	daemon = bench_daemon_cpu(&work->daemon);
+		limit = bench_memcpy_threads(rig->to, rig->from, rig->bytes, threads, clients_copy_seconds(bench));
+	double daemon = bench_daemon_cpu(&rig->daemon);
 	if (clients_run(bench, work, 0))
 		return CLI_ERROR;
 	work->served_even[round] = clients_even(shared, 1);
-	daemon = bench_daemon_cpu(&work->daemon) - daemon;
+	daemon = bench_daemon_cpu(&rig->daemon) - daemon;
 	for (uint32_t i = 0; i < CLIENTS; i++) {
 		double gb = (double)(shared->parts[i] * BENCH_PART_BYTES) / 1e9, rate = gb / shared->seconds[i];
 
 		all += rate;
 		least = !i || rate < least ? rate : least;
 		most = rate > most ? rate : most;
-		work->gb += round ? gb : 0;
-		work->client_cpu_s += round ? shared->cpu_s[i] : 0;
+		work->cpu.gb += round ? gb : 0;
+		work->cpu.client_s += round ? shared->cpu_s[i] : 0;
 	}
-	work->daemon_cpu_s += round ? daemon : 0;
+	work->cpu.daemon_s += round ? daemon : 0;
 	if (!(round % 2))
-		limit = bench_memcpy_threads(work->to, work->from, work->bytes, threads, clients_copy_seconds(bench));
+		limit = bench_memcpy_threads(rig->to, rig->from, rig->bytes, threads, clients_copy_seconds(bench));
 	bench_add(bench, round, "clients.8", all, limit);
 	bench_add(bench, round, "clients.8.fair", least, most);
 	if (!bench_wants(bench, "clients.8.fair"))
@@ -258,7 +242,7 @@ static int clients_finish(struct bench *bench)
 	snprintf(fair->note, sizeof fair->note, "eight that only copy: %s; in the time that each had a processor: %s",
 	         bench_number(bench_quantile(work->copies_even + 1, bench->rounds, 0.5), copies, sizeof copies),
 	         bench_number(bench_quantile(work->served_even + 1, bench->rounds, 0.5), served, sizeof served));
-	bench_cpu_note(bench, "clients.8", work->client_cpu_s, work->daemon_cpu_s, work->gb);
+	bench_cpu_note(bench, "clients.8", &work->cpu);
 	return 0;
 }
 
@@ -268,11 +252,7 @@ static void clients_done(struct bench *bench)
 
 	if (!work)
 		return;
-	if (work->store)
-		cairn_close(work->store);
-	bench_daemon_end(&work->daemon);
-	bench_unmap(work->from, work->bytes);
-	bench_unmap(work->to, work->bytes);
+	bench_rig_done(&work->rig);
 	if (work->shared)
 		munmap(work->shared, sizeof *work->shared);
 	free(work);

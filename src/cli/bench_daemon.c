@@ -294,3 +294,59 @@ double bench_get_parts(cairn *store, cairn_space *space, uint8_t *memory, uint64
 	}
 	return (double)(parts * BENCH_PART_BYTES) / 1e9 / (bench_now() - start);
 }
+
+/* ---- a daemon with parts in its memory --------------------------------------------------------------------------- */
+
+int bench_rig_start(struct bench *bench, const char *name, int far, uint32_t areas, struct bench_rig *rig)
+{
+	struct bench_plan plan = {.no_flash = 1};
+
+	rig->bytes = bench_cold_bytes(bench, 4);
+	rig->parts = rig->bytes / BENCH_PART_BYTES;
+	rig->from = bench_map(rig->bytes);
+	rig->to = rig->from ? bench_map(rig->bytes) : NULL;
+	if (!rig->to)
+		return CLI_ERROR;
+	bench_fill_random(bench, rig->from, rig->bytes);
+	plan.memory_bytes = areas * rig->bytes + rig->bytes / 8 + ((uint64_t)64 << 20);
+	int error = bench_daemon_start(bench, name, &plan, &rig->daemon);
+	error = error ? error : bench_connect(far ? rig->daemon.remote : rig->daemon.local, NULL, &rig->store, &rig->space);
+	if (error)
+		return error;
+	return bench_put_parts(rig->store, rig->space, rig->from, 0, rig->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
+}
+
+void bench_rig_done(struct bench_rig *rig)
+{
+	if (rig->store)
+		cairn_close(rig->store);
+	bench_daemon_end(&rig->daemon);
+	bench_unmap(rig->from, rig->bytes);
+	bench_unmap(rig->to, rig->bytes);
+}
+
+/* ---- what it takes ----------------------------------------------------------------------------------------------- */
+
+void bench_cpu_begin(struct bench_cpu_sum *sum, const struct bench_daemon *daemon)
+{
+	sum->client_s -= bench_cpu();
+	sum->daemon_s -= bench_daemon_cpu(daemon);
+}
+
+void bench_cpu_end(struct bench_cpu_sum *sum, const struct bench_daemon *daemon, uint64_t bytes)
+{
+	sum->client_s += bench_cpu();
+	sum->daemon_s += bench_daemon_cpu(daemon);
+	sum->gb += (double)bytes / 1e9;
+}
+
+void bench_cpu_note(struct bench *bench, const char *name, const struct bench_cpu_sum *sum)
+{
+	struct bench_result *result = bench_find(bench, name);
+	char client[24], daemon[24];
+
+	if (result && sum->gb > 0)
+		snprintf(result->note, sizeof result->note, "CPU seconds a GB: client %s, cairnd %s",
+		         bench_number(sum->client_s / sum->gb, client, sizeof client),
+		         bench_number(sum->daemon_s / sum->gb, daemon, sizeof daemon));
+}

@@ -23,35 +23,17 @@ static const struct bench_figure served_figures[] = {
 };
 
 struct served_work {
-	struct bench_daemon daemon;
-	cairn *store;
-	cairn_space *space;
-	uint8_t *from, *to;
-	uint64_t bytes, parts;
-	double client_cpu_s, daemon_cpu_s, gb; /* of all gets that count */
-	double put_client_cpu_s, put_daemon_cpu_s, put_gb;
+	struct bench_rig rig;
+	struct bench_cpu_sum get, put;
 };
 
 static int served_start(struct bench *bench)
 {
 	struct served_work *work = bench->work = calloc(1, sizeof *work);
-	struct bench_plan plan = {.no_flash = 1};
 
 	if (!work)
 		return say_error("out of memory; free some and try again");
-	work->bytes = bench_cold_bytes(bench, 4); /* the pool holds what is got, and what is put */
-	work->parts = work->bytes / BENCH_PART_BYTES;
-	work->from = bench_map(work->bytes);
-	work->to = work->from ? bench_map(work->bytes) : NULL;
-	if (!work->to)
-		return CLI_ERROR;
-	bench_fill_random(bench, work->from, work->bytes);
-	plan.memory_bytes = 2 * work->bytes + work->bytes / 8 + ((uint64_t)64 << 20);
-	int error = bench_daemon_start(bench, "served", &plan, &work->daemon);
-	error = error ? error : bench_connect(work->daemon.local, NULL, &work->store, &work->space);
-	if (error)
-		return error;
-	return bench_put_parts(work->store, work->space, work->from, 0, work->parts, BENCH_BATCH) > 0 ? 0 : CLI_ERROR;
+	return bench_rig_start(bench, "served", 0, 2, &work->rig); /* what is got, and what is put */
 }
 
 /* Microseconds of taking and releasing one, the median of the sets; 0 after a message. */
@@ -68,12 +50,12 @@ static double served_lease(struct bench *bench, struct served_work *work)
 			struct cairn_lease_info info;
 			cairn_lease *lease;
 
-			bench_key(bench_random(bench) % work->parts, &item.key);
-			if (cairn_lease_take(work->store, work->space, &item, NULL, &lease))
+			bench_key(bench_random(bench) % work->rig.parts, &item.key);
+			if (cairn_lease_take(work->rig.store, work->rig.space, &item, NULL, &lease))
 				return say_error("a lease failed: %s", cairn_error_text()), 0;
 			cairn_lease_get_info(lease, &info);
 			int good = info.address && info.bytes == BENCH_PART_BYTES;
-			cairn_lease_release(work->store, lease);
+			cairn_lease_release(work->rig.store, lease);
 			if (!good)
 				return say_error("a lease is not of what was put"), 0;
 		}
@@ -85,25 +67,24 @@ static double served_lease(struct bench *bench, struct served_work *work)
 /* What was got is what was put. */
 static int served_same(const struct served_work *work)
 {
-	return memcmp(work->from, work->to, work->bytes) ? say_error("what was got is not what was put") : 0;
+	return memcmp(work->rig.from, work->rig.to, work->rig.bytes) ? say_error("what was got is not what was put") : 0;
 }
 
 static int served_get(struct bench *bench, struct served_work *work, uint32_t round)
 {
-	double limit = round % 2 ? bench_memcpy(work->to, work->from, work->bytes) : 0;
+	const struct bench_rig *rig = &work->rig;
+	double limit = round % 2 ? bench_memcpy(rig->to, rig->from, rig->bytes) : 0;
 
-	memset(work->to, 0, work->bytes);
-	double client = bench_cpu(), daemon = bench_daemon_cpu(&work->daemon);
-	double value = bench_get_parts(work->store, work->space, work->to, 0, work->parts, BENCH_BATCH, 0);
-	if (round) {
-		work->client_cpu_s += bench_cpu() - client;
-		work->daemon_cpu_s += bench_daemon_cpu(&work->daemon) - daemon;
-		work->gb += (double)work->bytes / 1e9;
-	}
+	memset(rig->to, 0, rig->bytes);
+	if (round)
+		bench_cpu_begin(&work->get, &rig->daemon);
+	double value = bench_get_parts(rig->store, rig->space, rig->to, 0, rig->parts, BENCH_BATCH, 0);
+	if (round)
+		bench_cpu_end(&work->get, &rig->daemon, rig->bytes);
 	if (!(value > 0) || served_same(work))
 		return CLI_ERROR;
 	if (!(round % 2))
-		limit = bench_memcpy(work->to, work->from, work->bytes);
+		limit = bench_memcpy(rig->to, rig->from, rig->bytes);
 	bench_add(bench, round, "local.get", value, limit);
 	return 0;
 }
@@ -123,21 +104,21 @@ int bench_forget_parts(cairn *store, cairn_space *space, uint64_t first, uint64_
 
 static int served_put(struct bench *bench, struct served_work *work, uint32_t round)
 {
-	double limit = round % 2 ? bench_memcpy(work->to, work->from, work->bytes) : 0;
-	double client = bench_cpu(), daemon = bench_daemon_cpu(&work->daemon);
-	double value = bench_put_parts(work->store, work->space, work->from, work->parts, work->parts, BENCH_BATCH);
+	const struct bench_rig *rig = &work->rig;
+	double limit = round % 2 ? bench_memcpy(rig->to, rig->from, rig->bytes) : 0;
 
-	if (round) {
-		work->put_client_cpu_s += bench_cpu() - client;
-		work->put_daemon_cpu_s += bench_daemon_cpu(&work->daemon) - daemon;
-		work->put_gb += (double)work->bytes / 1e9;
-	}
+	if (round)
+		bench_cpu_begin(&work->put, &rig->daemon);
+	double value =
+		bench_put_parts(rig->store, rig->space, rig->from, rig->parts, rig->parts, BENCH_BATCH);
+	if (round)
+		bench_cpu_end(&work->put, &rig->daemon, rig->bytes);
 	if (!(value > 0))
 		return CLI_ERROR;
 	if (!(round % 2))
-		limit = bench_memcpy(work->to, work->from, work->bytes);
+		limit = bench_memcpy(rig->to, rig->from, rig->bytes);
 	bench_add(bench, round, "local.put", value, limit);
-	return bench_forget_parts(work->store, work->space, work->parts, work->parts);
+	return bench_forget_parts(rig->store, rig->space, rig->parts, rig->parts);
 }
 
 static int served_round(struct bench *bench, uint32_t round)
@@ -158,23 +139,12 @@ static int served_round(struct bench *bench, uint32_t round)
 	return error;
 }
 
-void bench_cpu_note(struct bench *bench, const char *name, double client_s, double daemon_s, double gb)
-{
-	struct bench_result *result = bench_find(bench, name);
-	char client[24], daemon[24];
-
-	if (result && gb > 0)
-		snprintf(result->note, sizeof result->note, "CPU seconds a GB: client %s, cairnd %s",
-		         bench_number(client_s / gb, client, sizeof client),
-		         bench_number(daemon_s / gb, daemon, sizeof daemon));
-}
-
 static int served_finish(struct bench *bench)
 {
 	struct served_work *work = bench->work;
 
-	bench_cpu_note(bench, "local.get", work->client_cpu_s, work->daemon_cpu_s, work->gb);
-	bench_cpu_note(bench, "local.put", work->put_client_cpu_s, work->put_daemon_cpu_s, work->put_gb);
+	bench_cpu_note(bench, "local.get", &work->get);
+	bench_cpu_note(bench, "local.put", &work->put);
 	return 0;
 }
 
@@ -184,11 +154,7 @@ static void served_done(struct bench *bench)
 
 	if (!work)
 		return;
-	if (work->store)
-		cairn_close(work->store);
-	bench_daemon_end(&work->daemon);
-	bench_unmap(work->from, work->bytes);
-	bench_unmap(work->to, work->bytes);
+	bench_rig_done(&work->rig);
 	free(work);
 }
 

@@ -39,6 +39,21 @@ static inline void served_stop(struct served *served)
 	assert_int_equal(cairn_close(own), 0);
 }
 
+/* A place with 128 MiB of flash, and a daemon over it; tcp: as in struct served. */
+static inline void served_begin(struct served *served, uint64_t memory_bytes, int tcp)
+{
+	memset(served, 0, sizeof *served);
+	place_init(&served->place, 128 * MIB, memory_bytes);
+	served->tcp = tcp;
+	served_start(served);
+}
+
+static inline void served_end(struct served *served)
+{
+	served_stop(served);
+	place_done(&served->place);
+}
+
 static inline cairn *served_client(struct served *served)
 {
 	cairn *store = NULL;
@@ -48,6 +63,16 @@ static inline cairn *served_client(struct served *served)
 	if (error)
 		fail_msg("open %s: %d %s", served->place_text, error, cairn_error_text());
 	return store;
+}
+
+static inline cairn_lease *served_lease(cairn *store, const cairn_space *space, uint64_t chain, uint64_t index)
+{
+	struct cairn_item item = {.key = key_at(chain, index)};
+	cairn_lease *lease;
+	int status = cairn_lease_take(store, space, &item, NULL, &lease);
+	if (status)
+		fail_msg("lease: %d %s", status, cairn_error_text());
+	return lease;
 }
 
 /* Waits until the daemon has no more than `n` connections. */

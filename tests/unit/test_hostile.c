@@ -23,37 +23,6 @@ enum {
 	LENGTH = 50000
 };
 
-static void start(struct served *served, uint64_t memory_bytes)
-{
-	memset(served, 0, sizeof *served);
-	place_init(&served->place, 128 * MIB, memory_bytes);
-	served_start(served);
-}
-
-static void start_tcp(struct served *served, uint64_t memory_bytes)
-{
-	memset(served, 0, sizeof *served);
-	place_init(&served->place, 128 * MIB, memory_bytes);
-	served->tcp = 1;
-	served_start(served);
-}
-
-static void done(struct served *served)
-{
-	served_stop(served);
-	place_done(&served->place);
-}
-
-static cairn_lease *lease_of(cairn *store, const cairn_space *space, uint64_t chain, uint64_t index)
-{
-	struct cairn_item item = {.key = key_at(chain, index)};
-	cairn_lease *lease;
-	int status = cairn_lease_take(store, space, &item, NULL, &lease);
-	if (status)
-		fail_msg("lease: %d %s", status, cairn_error_text());
-	return lease;
-}
-
 /* ---- clients that lie -------------------------------------------------------------------------------------------- */
 
 /* Sends bytes, and waits until the daemon has ended the connection or answered. The answer's result, or INT32_MIN. */
@@ -113,7 +82,7 @@ static void test_hostile__stays_when_clients_lie(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *good = served_client(&served);
 	cairn_space *space = space_named(good, NULL, "m");
 	put_chain(good, space, 1, 0, 10, LENGTH, 0);
@@ -148,7 +117,7 @@ static void test_hostile__stays_when_clients_lie(void **state)
 	uint64_t numbers[3] = {1, UINT64_MAX, 1ull << 32 | 1};
 	request->u.release.n = 3;
 	request->u.release.numbers = (const uint8_t *)numbers;
-	cairn_lease *lease = lease_of(good, space, 1, 1);
+	cairn_lease *lease = served_lease(good, space, 1, 1);
 	assert_int_equal(say_after_hello(&served, request, bytes), INT32_MIN);
 	assert_int_equal(stat_of(good).leased_bytes, LENGTH);
 	cairn_lease_release(good, lease);
@@ -168,7 +137,7 @@ static void test_hostile__stays_when_clients_lie(void **state)
 	free(request);
 	free(bytes);
 	assert_int_equal(cairn_close(good), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* Offsets beyond the staging memory, and a number that was given back and is another lease's by now. */
@@ -176,7 +145,7 @@ static void test_hostile__takes_no_place_nor_number_that_is_not_the_clients(void
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 2, LENGTH, 0);
@@ -221,7 +190,7 @@ static void test_hostile__takes_no_place_nor_number_that_is_not_the_clients(void
 	remote_lease_release(store, second, info.fd);
 	assert_int_equal(stat_of(store).leased_bytes, 0);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* Staging memory that could shrink under the daemon's hands, or is smaller than said, is not taken. */
@@ -229,7 +198,7 @@ static void test_hostile__refuses_staging_memory_that_could_shrink(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	struct wire_request request = {.type = WIRE_HELLO};
 	struct wire_head head;
 	struct link_buffer body = {0};
@@ -257,7 +226,7 @@ static void test_hostile__refuses_staging_memory_that_could_shrink(void **state)
 	link_close(net);
 	free(bytes);
 	link_buffer_done(&body);
-	done(&served);
+	served_end(&served);
 }
 
 /* ---- clients that are slow, or many, on purpose ------------------------------------------------------------------ */
@@ -299,7 +268,7 @@ static void test_hostile__is_given_up_when_its_frame_does_not_end(void **state)
 	uint8_t bytes[400];
 	struct wire_request hello = {.type = WIRE_HELLO};
 	for (int tcp = 0; tcp < 2; tcp++) {
-		(tcp ? start_tcp : start)(&served, 16 * MIB);
+		served_begin(&served, 16 * MIB, tcp);
 		cairn *good = served_client(&served);
 		link_frame_ms = 200;
 		size_t length = frame_of(&hello, bytes);
@@ -315,7 +284,7 @@ static void test_hostile__is_given_up_when_its_frame_does_not_end(void **state)
 		link_close(half);
 		link_close(slow);
 		assert_int_equal(cairn_close(good), 0);
-		done(&served);
+		served_end(&served);
 	}
 }
 
@@ -329,7 +298,7 @@ static void test_hostile__holds_back_nobody_when_it_reads_no_answers(void **stat
 	struct link_buffer body = {0};
 	int fds[WIRE_FDS_MAX];
 	for (int tcp = 0; tcp < 2; tcp++) {
-		(tcp ? start_tcp : start)(&served, 16 * MIB);
+		served_begin(&served, 16 * MIB, tcp);
 		cairn *good = served_client(&served);
 		cairn_space *space = space_named(good, NULL, "m");
 		put_chain(good, space, 1, 0, 10, LENGTH, 0);
@@ -355,7 +324,7 @@ static void test_hostile__holds_back_nobody_when_it_reads_no_answers(void **stat
 		link_frame_ms = 30000;
 		link_close(net);
 		assert_int_equal(cairn_close(good), 0);
-		done(&served);
+		served_end(&served);
 	}
 	link_buffer_done(&body);
 }
@@ -373,7 +342,7 @@ static void test_hostile__leaves_others_a_clear_answer_when_it_floods(void **sta
 		print_message("skipped: %d descriptors are more than a process may have here\n", 3 * DAEMON_CONNS);
 		skip();
 	}
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *good = served_client(&served), *late = NULL;
 	for (int i = 0; i < DAEMON_CONNS - 1; i++)
 		flood[i] = connected(&served);
@@ -391,7 +360,7 @@ static void test_hostile__leaves_others_a_clear_answer_when_it_floods(void **sta
 	assert_int_equal(stat_of(late).matches, 0);
 	assert_int_equal(cairn_close(late), 0);
 	assert_int_equal(cairn_close(good), 0);
-	done(&served);
+	served_end(&served);
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -422,7 +391,7 @@ static void test_hostile__leaves_no_descriptors_when_it_sends_some(void **state)
 	(void)state;
 	struct served served;
 	uint8_t bytes[400];
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC), before = descriptors();
 	static const uint32_t numbers[] = {1, 2, 16, 17, 40};
 	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
@@ -440,7 +409,7 @@ static void test_hostile__leaves_no_descriptors_when_it_sends_some(void **state)
 	assert_true(falls_to(&served, 0, 5000));
 	assert_int_equal(descriptors(), before);
 	close(null);
-	done(&served);
+	served_end(&served);
 }
 
 /* A whole frame of any type, with a body and counts of the liar's own. */
@@ -471,7 +440,7 @@ static void test_hostile__ends_when_counts_are_huge(void **state)
 	struct random random;
 	random_init(&random, 9);
 	for (int tcp = 0; tcp < 2; tcp++) {
-		(tcp ? start_tcp : start)(&served, 16 * MIB);
+		served_begin(&served, 16 * MIB, tcp);
 		for (uint16_t type = 2; type < WIRE_TYPES; type++) {
 			memset(body, 0xff, sizeof body);
 			assert_int_equal(say_body(&served, type, body, 512, 0), INT32_MIN);
@@ -487,7 +456,7 @@ static void test_hostile__ends_when_counts_are_huge(void **state)
 		assert_true(list_empty(&served.daemon.clients));
 		assert_int_equal(stat_of(served.daemon.store).leased_bytes, 0);
 		assert_int_equal(stat_of(served.daemon.store).matches, 0);
-		done(&served);
+		served_end(&served);
 	}
 }
 
@@ -497,7 +466,7 @@ static void test_hostile__gains_nothing_when_it_replays(void **state)
 {
 	(void)state;
 	struct served served;
-	start_tcp(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 1);
 	cairn *good = served_client(&served);
 	cairn_space *space = space_named(good, NULL, "m");
 	put_chain(good, space, 1, 0, 10, LENGTH, CAIRN_DURABLE_FLASH);
@@ -535,7 +504,7 @@ static void test_hostile__gains_nothing_when_it_replays(void **state)
 	free(request);
 	free(bytes);
 	assert_int_equal(cairn_close(good), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* ---- clients that are sent away and live on ---------------------------------------------------------------------- */
@@ -587,11 +556,11 @@ static void test_hostile__changes_no_bytes_when_it_was_sent_away(void **state)
 	};
 	(void)state;
 	struct served served;
-	start(&served, 32 * MIB);
+	served_begin(&served, 32 * MIB, 0);
 	cairn *bad = served_client(&served), *good = served_client(&served);
 	cairn_space *space = space_named(bad, NULL, "m"), *same = space_named(good, NULL, "m");
 	put_chain(good, same, 9, 0, 2, LENGTH, 0);
-	cairn_lease *lease = lease_of(bad, space, 9, 0);
+	cairn_lease *lease = served_lease(bad, space, 9, 0);
 	assert_int_equal(stat_of(good).leased_bytes, LENGTH);
 	int error;
 	struct remote_reply reply;
@@ -646,7 +615,7 @@ static void test_hostile__changes_no_bytes_when_it_was_sent_away(void **state)
 	free(request);
 	assert_int_equal(cairn_close(bad), 0);
 	assert_int_equal(cairn_close(good), 0);
-	done(&served);
+	served_end(&served);
 }
 
 int main(void)

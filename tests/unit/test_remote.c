@@ -19,27 +19,6 @@ enum {
 	LENGTH = 50000
 };
 
-static void start(struct served *served, uint64_t memory_bytes)
-{
-	memset(served, 0, sizeof *served);
-	place_init(&served->place, 128 * MIB, memory_bytes);
-	served_start(served);
-}
-
-static void start_tcp(struct served *served, uint64_t memory_bytes)
-{
-	memset(served, 0, sizeof *served);
-	place_init(&served->place, 128 * MIB, memory_bytes);
-	served->tcp = 1;
-	served_start(served);
-}
-
-static void done(struct served *served)
-{
-	served_stop(served);
-	place_done(&served->place);
-}
-
 /* ---- the same results -------------------------------------------------------------------------------------------- */
 
 static int count_calls(void *arg, const struct cairn_session_info *info)
@@ -184,16 +163,16 @@ static void test_remote__gives_what_a_directory_gives(void **state)
 	assert_int_equal(cairn_close(store), 0);
 	place_done(&place);
 	struct served served;
-	start(&served, 64 * MIB);
+	served_begin(&served, 64 * MIB, 0);
 	store = served_client(&served);
 	script(store);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
-	start_tcp(&served, 64 * MIB);
+	served_end(&served);
+	served_begin(&served, 64 * MIB, 1);
 	store = served_client(&served);
 	script(store);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 static void test_remote__is_asked_when_directory_is_owned(void **state)
@@ -201,7 +180,7 @@ static void test_remote__is_asked_when_directory_is_owned(void **state)
 	(void)state;
 	struct served served;
 	char file[200];
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store;
 	assert_int_equal(cairn_open(served.place.path, &served.place.options, &store), CAIRN_E_OWNED);
 	snprintf(file, sizeof file, "%s/daemon", served.place.path);
@@ -216,7 +195,7 @@ static void test_remote__is_asked_when_directory_is_owned(void **state)
 	assert_int_equal(match_tokens(store, space, 1, 3), 48);
 	assert_int_equal(cairn_close(store), 0);
 	assert_int_equal(cairn_open("unix:/nonexistent/socket", NULL, &store), CAIRN_E_NOENT);
-	done(&served);
+	served_end(&served);
 	/* It is gone, and its file tells of it still: the directory can be opened. */
 	place_init(&served.place, 64 * MIB, 16 * MIB);
 	store = place_open(&served.place);
@@ -227,25 +206,15 @@ static void test_remote__is_asked_when_directory_is_owned(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static cairn_lease *lease_of(cairn *store, const cairn_space *space, uint64_t chain, uint64_t index)
-{
-	struct cairn_item item = {.key = key_at(chain, index)};
-	cairn_lease *lease;
-	int status = cairn_lease_take(store, space, &item, NULL, &lease);
-	if (status)
-		fail_msg("lease: %d %s", status, cairn_error_text());
-	return lease;
-}
-
 static void test_remote__cannot_write_when_it_reads_in_place(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 2, LENGTH, 0);
-	cairn_lease *lease = lease_of(store, space, 1, 1);
+	cairn_lease *lease = served_lease(store, space, 1, 1);
 	struct cairn_lease_info info;
 	cairn_lease_get_info(lease, &info);
 	cairn_key key = key_at(1, 1);
@@ -277,7 +246,7 @@ static void test_remote__cannot_write_when_it_reads_in_place(void **state)
 	assert_true(pattern_is(info.address, LENGTH, &key, 0, 0));
 	cairn_lease_release(store, lease);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* Turns a bit of a part that the daemon has in memory. */
@@ -298,7 +267,7 @@ static void test_remote__misses_when_memory_is_damaged(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 1, LENGTH, 0);
@@ -306,7 +275,7 @@ static void test_remote__misses_when_memory_is_damaged(void **state)
 	damage_in_memory(&served, &key, LENGTH / 2);
 	assert_int_equal(get_status(store, space, &key, LENGTH), CAIRN_DAMAGED); /* zeroed, says get_item */
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* More than may be leased at once: what is refused comes in a later round, or as a copy. */
@@ -318,7 +287,7 @@ static void test_remote__gets_all_when_leases_are_bounded(void **state)
 		LARGE = 700000
 	};
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	served.place.options.segment_bytes = 4 * MIB;
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
@@ -354,7 +323,7 @@ static void test_remote__gets_all_when_leases_are_bounded(void **state)
 		cairn_lease_release(store, leases[i]);
 	free(bytes);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* ---- clients that come and go ------------------------------------------------------------------------------------ */
@@ -368,7 +337,7 @@ static void test_remote__checks_what_travels(void **state)
 		BLOCKS = 100
 	};
 	struct served served;
-	start_tcp(&served, 64 * MIB);
+	served_begin(&served, 64 * MIB, 1);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	assert_int_equal(put_chain(store, space, 1, 0, BLOCKS, LARGE, CAIRN_DURABLE_FLASH), BLOCKS);
@@ -397,7 +366,7 @@ static void test_remote__checks_what_travels(void **state)
 			assert_true(pattern_is(at, LARGE, &items[i].key, 0, 0));
 		}
 	}
-	cairn_lease *lease = lease_of(store, space, 1, 50);
+	cairn_lease *lease = served_lease(store, space, 1, 50);
 	struct cairn_lease_info info;
 	cairn_lease_get_info(lease, &info);
 	assert_int_equal(info.fd, -1);
@@ -410,7 +379,7 @@ static void test_remote__checks_what_travels(void **state)
 	assert_int_equal(stat_of(store).leased_bytes, 0);
 	free(bytes);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* Somebody holds all that may be leased, as receivers do that take their time: others get copies. */
@@ -422,7 +391,7 @@ static void test_remote__fetches_all_when_others_hold_the_leases(void **state)
 		PART = 300000
 	};
 	struct served served;
-	start_tcp(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 1);
 	cairn *store = served_client(&served), *own = served.daemon.store;
 	cairn_space *space = space_named(store, NULL, "m"), *same = space_named(own, NULL, "m");
 	assert_int_equal(put_chain(store, space, 1, 0, BLOCKS, PART, CAIRN_DURABLE_FLASH), BLOCKS);
@@ -448,7 +417,7 @@ static void test_remote__fetches_all_when_others_hold_the_leases(void **state)
 		cairn_lease_release(own, leases[i]);
 	free(bytes);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* A put as another server sends it: `n` parts of 1,000 bytes, each with its checksum behind it, of which `bytes` leave.
@@ -487,7 +456,7 @@ static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **st
 		PARTS = 3
 	};
 	struct served served;
-	start_tcp(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 1);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	struct wire_head head;
@@ -511,7 +480,7 @@ static void test_remote__stores_nothing_when_bytes_change_on_their_way(void **st
 	remote_link_drop(store->remote, link, 1);
 	link_buffer_done(&body);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* A client that dies in the middle of a part that was being received into memory: it is not there, another client puts
@@ -523,7 +492,7 @@ static void test_remote__forgets_part_when_sender_dies_within_it(void **state)
 		PARTS = 3
 	};
 	struct served served;
-	start_tcp(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 1);
 	cairn *store = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	uint8_t payload[PARTS * 1008];
@@ -557,14 +526,14 @@ static void test_remote__forgets_part_when_sender_dies_within_it(void **state)
 		}
 	assert_int_equal(stat_of(store).tier[CAIRN_TIER_MEMORY].used_bytes, used);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 static void test_remote__gives_all_back_when_client_dies(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store = served_client(&served), *other = served_client(&served);
 	cairn_space *space = space_named(store, NULL, "m");
 	put_chain(store, space, 1, 0, 20, LENGTH, 0);
@@ -574,7 +543,7 @@ static void test_remote__gives_all_back_when_client_dies(void **state)
 	for (uint32_t i = 0; i < 20; i++)
 		keys[i] = key_at(1, i);
 	for (uint32_t i = 0; i < 5; i++)
-		leases[i] = lease_of(store, space, 1, i);
+		leases[i] = served_lease(store, space, 1, i);
 	struct cairn_chain chain = {0, keys, 20};
 	assert_int_equal(cairn_match_take(store, space, &chain, 1, 0, 600000, &match), 0);
 	assert_int_equal(stat_of(other).leased_bytes, 5 * LENGTH);
@@ -592,19 +561,19 @@ static void test_remote__gives_all_back_when_client_dies(void **state)
 	assert_int_equal(match_tokens(store, space, 1, 20), 20 * 16); /* another connection */
 	assert_int_equal(cairn_close(store), 0);
 	assert_int_equal(cairn_close(other), 0);
-	done(&served);
+	served_end(&served);
 }
 
 static void test_remote__goes_on_when_daemon_is_another(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	cairn *store = served_client(&served);
 	cairn_space *first = space_named(store, NULL, "first"), *space = space_named(store, NULL, "m");
 	put_chain(store, first, 1, 0, 1, LENGTH, CAIRN_DURABLE_FLASH);
 	put_chain(store, space, 1, 0, 20, LENGTH, CAIRN_DURABLE_FLASH);
-	cairn_lease *lease = lease_of(store, space, 1, 3);
+	cairn_lease *lease = served_lease(store, space, 1, 3);
 	served_stop(&served);
 	cairn_key key = key_at(1, 3);
 	struct cairn_item item = get_item(store, space, &key, 0, LENGTH);
@@ -618,7 +587,7 @@ static void test_remote__goes_on_when_daemon_is_another(void **state)
 	assert_int_equal(match_tokens(store, space, 1, 20), 20 * 16);
 	cairn_lease_release(store, lease);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 struct crowd {
@@ -652,11 +621,11 @@ static void test_remote__serves_many_at_once(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 16 * MIB);
+	served_begin(&served, 16 * MIB, 0);
 	for (int shared = 0; shared < 4; shared++) { /* one client, or one a thread; then over a network */
 		if (shared == 2) {
-			done(&served);
-			start_tcp(&served, 16 * MIB);
+			served_end(&served);
+			served_begin(&served, 16 * MIB, 1);
 		}
 		struct crowd crowd = {.served = &served, .store = shared % 2 ? served_client(&served) : NULL};
 		pthread_t threads[8];
@@ -671,7 +640,7 @@ static void test_remote__serves_many_at_once(void **state)
 	served_wait(&served, 0);
 	assert_true(list_empty(&served.daemon.clients));
 	assert_int_equal(stat_of(served.daemon.store).leased_bytes, 0);
-	done(&served);
+	served_end(&served);
 }
 
 /* ---- memory that is given up ------------------------------------------------------------------------------------- */
@@ -681,7 +650,7 @@ static void test_remote__lets_go_of_memory_that_the_daemon_gave_up(void **state)
 {
 	(void)state;
 	struct served served;
-	start(&served, 8 * MIB); /* four extents */
+	served_begin(&served, 8 * MIB, 0); /* four extents */
 	cairn *store = served_client(&served);
 	for (int round = 0; round < 6; round++) {
 		char tenant[8];
@@ -702,7 +671,7 @@ static void test_remote__lets_go_of_memory_that_the_daemon_gave_up(void **state)
 	assert_true(store->remote->generation > 3); /* it did change hands */
 	/* The leases of a daemon that is no more keep its memory; the last one lets it go. */
 	cairn_space *space = space_named(store, "t2", "m");
-	cairn_lease *lease = lease_of(store, space, 15, 119);
+	cairn_lease *lease = served_lease(store, space, 15, 119);
 	served_stop(&served);
 	served_start(&served);
 	cairn_key key = key_at(15, 118);
@@ -715,7 +684,7 @@ static void test_remote__lets_go_of_memory_that_the_daemon_gave_up(void **state)
 	cairn_lease_release(store, lease);
 	assert_int_equal(store->remote->nextents, before - 1);
 	assert_int_equal(cairn_close(store), 0);
-	done(&served);
+	served_end(&served);
 }
 
 int main(void)

@@ -250,4 +250,9 @@ int file_submit(struct file_mover *mover, uint32_t slot);
 void file_wait(struct file_mover *mover, uint32_t slot);
 void file_done(struct file_mover *mover); /* waits for what is in flight */
 
+/* ---- explain.c --------------------------------------------------------------------------------------------------- */
+
+/* Why a part is not there (enum cairn_reason), in words. */
+const char *explain_reason(uint32_t reason);
+
 #endif

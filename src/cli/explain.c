@@ -90,7 +90,7 @@ static int explain_spaces(const char *file_a, const char *file_b)
 
 /* ---- one key ----------------------------------------------------------------------------------------------------- */
 
-static const char *explain_reason(uint32_t reason)
+const char *explain_reason(uint32_t reason)
 {
 	static const char *const texts[] = {
 		[CAIRN_WHY_NONE] = "never seen, or forgotten",

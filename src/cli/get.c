@@ -212,6 +212,21 @@ static int get_bad_block(uint64_t number, const char *what)
 	               get.path ? "; nothing was written" : get.written ? "; what was written before it is not whole" : "");
 }
 
+/* A block that is not there. Another reader, or the store itself as it made room, may have found the damage first. */
+static int get_gone(const struct file_mover *mover, const struct cairn_item *item, uint64_t number)
+{
+	struct cairn_explanation found = {.size = sizeof found};
+	cairn_digest space;
+	char what[160];
+
+	cairn_space_get_id(mover->space, &space);
+	if (cairn_explain(mover->store, &space, &item->key, item->part, &found) || found.reason == CAIRN_WHY_PRESENT)
+		return get_bad_block(number, "was not there when it was asked for; try again");
+	snprintf(what, sizeof what, "is %s%s", found.reason == CAIRN_WHY_DAMAGED ? "" : "gone: ",
+	         explain_reason(found.reason));
+	return get_bad_block(number, what);
+}
+
 /* Waits for a slot, checks each block against its key, and writes it. */
 static int get_settle(struct file_mover *mover, uint32_t index)
 {
@@ -228,7 +243,7 @@ static int get_settle(struct file_mover *mover, uint32_t index)
 		if (say_stopped)
 			return CLI_ERROR;
 		if (item->status == CAIRN_MISS)
-			return get_bad_block(number, "is gone: it was evicted, dropped or lost");
+			return get_gone(mover, item, number);
 		if (item->status == CAIRN_DAMAGED)
 			return get_bad_block(number, "is damaged: its bytes fail their check");
 		if (item->status == CAIRN_E_SIZE || (item->status == CAIRN_OK && item->ret_bytes != length))

@@ -7,7 +7,8 @@ set(CAIRN_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize takes them: \"addr
 option(CAIRN_FUZZ "Link the fuzz targets with libFuzzer and address,undefined (clang); builds nothing else" OFF)
 set(CAIRN_LLAMA AUTO CACHE STRING "The llama.cpp plugin and its demo: AUTO, ON or OFF")
 set(CAIRN_LLAMA_PREFIX "" CACHE PATH "Where llama.cpp is installed; empty: pkg-config finds it")
-set(CAIRN_TESTS rules unit sim torture e2e fuzz ci CACHE STRING "Kinds of tests to add; empty: none")
+set(CAIRN_PYTHON AUTO CACHE STRING "The Python package cairnkv: AUTO, ON or OFF")
+set(CAIRN_TESTS rules unit sim torture e2e fuzz python ci CACHE STRING "Kinds of tests to add; empty: none")
 set(CAIRN_TEST_PREFIX "" CACHE STRING "Put before the name of every test, as \"asan/\"")
 set(CAIRN_TEST_TIMEOUT_S 300 CACHE STRING "Seconds a test may take")
 set(CAIRN_TEST_TIMEOUT_CI_S 1800 CACHE STRING "The same for a test of kind ci")
@@ -16,7 +17,7 @@ set(CAIRN_SIM_SEEDS_CI 1000 CACHE STRING "Seeds of each of the four long simulat
 set(CAIRN_FAULT_MINUTES 0 CACHE STRING "Minutes after which tools/planted-faults.sh begins no more faults; 0: it is not run")
 set(CAIRN_UNIT_ONLY "" CACHE STRING "Regular expression of the unit tests to build; empty: all")
 set(CAIRN_FUZZ_SECONDS 10 CACHE STRING "Seconds of live fuzzing of each target (CAIRN_FUZZ)")
-set_property(CACHE CAIRN_LLAMA PROPERTY STRINGS AUTO ON OFF)
+set_property(CACHE CAIRN_LLAMA CAIRN_PYTHON PROPERTY STRINGS AUTO ON OFF)
 
 if(NOT CMAKE_BUILD_TYPE)
 	set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)

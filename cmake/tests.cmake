@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Tests are found by their place and name; nothing is registered by hand. See CONTRIBUTING.md, "Tests".
-# Labels: the kind (rules, unit, sim, torture, e2e, fuzz), and `ci` on what only `make check-ci` runs. In the default build
+# Labels: the kind (rules, unit, sim, torture, e2e, fuzz, python), and `ci` on what only `make check-ci` runs. In the default build
 # the others also carry `check`, so that check-ci does not run them a second time.
 
 # Whatever a test links: all internal objects (libcairn.a holds them), fsck, and the helpers of tests/lib.
@@ -181,6 +181,23 @@ endif()
 
 if("e2e" IN_LIST CAIRN_TESTS)
 	cairn_test_scripts(e2e)
+endif()
+
+# ---- python -------------------------------------------------------------------------------------------------------
+
+# python/tests/test_*.py, over the package of this build (cmake/python.cmake); ci_*.py only for check-ci. Without a Python
+# that has what they need (tools/setup-python.sh) they are skipped.
+file(GLOB python_tests CONFIGURE_DEPENDS python/tests/test_*.py python/tests/ci_*.py)
+if("python" IN_LIST CAIRN_TESTS)
+	foreach(source ${python_tests})
+		cmake_path(GET source STEM name)
+		set(ci)
+		if(name MATCHES "^ci_")
+			set(ci CI)
+		endif()
+		cairn_test(python ${name} ${ci} COMMAND bash ${PROJECT_SOURCE_DIR}/tools/test-python.sh
+			${CAIRN_PYTHON_FOUND} ${CMAKE_BINARY_DIR}/python ${source})
+	endforeach()
 endif()
 
 if("ci" IN_LIST CAIRN_TESTS AND CAIRN_FAULT_MINUTES GREATER 0)

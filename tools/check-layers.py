@@ -3,7 +3,7 @@
 """House rule: who may include whom, and that no headers form a circle.
 
 base < fmt, policy, io < net, gpu < tier < store < daemon; fsck sees base, fmt, io; plan sees base, policy;
-the CLI sees cairn.h, fsck and plan; plugins, examples, bench, the C++ and the end-to-end tests see cairn.h alone.
+the CLI sees cairn.h, fsck and plan; plugins, examples, python, bench, the C++ and the end-to-end tests see cairn.h alone.
 Every room sees itself and cairn.h. cairn.h includes nothing but std*.h. Other tests see everything.
 """
 import os
@@ -28,7 +28,7 @@ SEES = {
 }
 # It replays a trace through a real store on the trace's own clock, which cairn.h has no word for.
 INSIDE = ("bench/policy_real.c", "bench/policy_real.h")
-OUTSIDE = ("plugins/", "examples/", "bench/", "tests/e2e/", "tests/cxx/")
+OUTSIDE = ("plugins/", "examples/", "python/", "bench/", "tests/e2e/", "tests/cxx/")
 PUBLIC = "include/cairn/cairn.h"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
 

@@ -14,6 +14,7 @@ jobs=$(nproc)
 say() { printf '== %s\n' "$*"; }
 
 check() {
+    setup_python
     say "build"
     tools/build.sh default
     say "house rules and tests"
@@ -31,6 +32,11 @@ setup_llama() {
     fi
 }
 
+# The Python that builds and tests the package. Where it cannot be had, its tests say that they were skipped.
+setup_python() {
+    tools/setup-python.sh || say "no Python environment: the tests of the Python package will be skipped"
+}
+
 # What runs ctest: gcc 12's thread sanitizer does not start where the kernel randomises addresses by more than 28 bits.
 ctest_runner=()
 calm_addresses() {
@@ -45,6 +51,7 @@ calm_addresses() {
 ci() {
     local preset
     setup_llama
+    setup_python
     say "build: default"
     tools/build.sh default "-DCAIRN_SIM_SEEDS_CI=$1" "-DCAIRN_TEST_TIMEOUT_CI_S=$3" \
         "-DCAIRN_FAULT_MINUTES=$4"

@@ -23,6 +23,10 @@ has_tc() { PATH=$PATH:/sbin:/usr/sbin command -v tc; }
 has_libraries() { pkg-config --exists "$@"; }
 has_python() { python3 -Ec 'import sys, importlib.util as i; sys.exit(not all(map(i.find_spec, sys.argv[1:])))' "$@"; }
 
+has_python_header() {
+    python3 -Ec 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
+
 find_missing() {
     local command
     missing=()
@@ -45,6 +49,7 @@ find_missing() {
         need libncurses-dev has_libraries ncursesw
     fi
     need libucx-dev test -e /usr/include/ucp/api/ucp.h
+    need python3-dev has_python_header
     if ! has_python ensurepip pip >/dev/null 2>&1; then
         need python3-venv has_python ensurepip
         need python3-pip has_python pip

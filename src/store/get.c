@@ -380,15 +380,18 @@ static void get_finish(struct get_work *work, size_t i)
 	work->step[i] = GET_DONE;
 }
 
-/* All of the batch is begun: what comes after its last part that is in flash will be asked for next. */
+/* All of the batch is begun: what comes after its last part that is not in memory will be asked for next. */
 static void read_on(struct get_work *work)
 {
 	for (size_t i = work->n; i-- > 0 && !work->call->background && !work->read_on;) {
-		if (work->step[i] != GET_WAIT || work->tier[i] != CAIRN_TIER_FLASH)
+		const struct peer_name name = {work->space, &work->items[i].key, work->items[i].part};
+		if (work->step[i] != GET_WAIT || (work->tier[i] != CAIRN_TIER_FLASH && work->tier[i] != CAIRN_TIER_PEER))
 			continue;
 		uint32_t entry = memory_slot(work->store->memory, work->slot[i])->entry;
 		work->read_on = 1;
-		if (entry)
+		if (work->tier[i] == CAIRN_TIER_PEER)
+			match_fetch_on(work->store, &name);
+		else if (entry)
 			match_read_on(work->store, work->space, entry);
 	}
 }
@@ -526,6 +529,7 @@ void store_begin(cairn *store, const struct cairn_space *space, const struct cai
                  struct store_call *call)
 {
 	struct memory_stat memory;
+	struct peer_name far = {0};
 	uint32_t last = 0;
 	pthread_mutex_lock(&store->lock);
 	peer_ask_items(store, space, items, n, call);
@@ -539,6 +543,8 @@ void store_begin(cairn *store, const struct cairn_space *space, const struct cai
 		int32_t status = slot_want(store, &name, call, &slot, &tier, &bytes);
 		if (!status && tier == CAIRN_TIER_FLASH && memory_slot(store->memory, slot)->entry)
 			last = memory_slot(store->memory, slot)->entry;
+		if (!status && tier == CAIRN_TIER_PEER)
+			far = name;
 		if (!status)
 			slot_release(store, slot);
 		if (status == CAIRN_E_BUSY || bytes > room)
@@ -547,6 +553,8 @@ void store_begin(cairn *store, const struct cairn_space *space, const struct cai
 	}
 	if (last && !call->background)
 		match_read_on(store, space, last); /* as a get does: what comes next will be asked for */
+	if (far.key && !call->background)
+		match_fetch_on(store, &far);
 	pthread_mutex_unlock(&store->lock);
 }
 

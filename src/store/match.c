@@ -3,7 +3,7 @@
  * How much of a chain can be had: presence of its blocks by one probe a key, the rules of the groups, and what it costs
  * to load against what it costs to compute. Hints are here too.
  *
- * Threads: the caller's, under the store's lock. Memory: two allocations a match.
+ * Threads: the caller's, under the store's lock. Memory: two allocations a match, and one for what peers have.
  * Invariant: the blocks of an answer are held (not evicted) until its last release or its deadline.
  */
 #include "store/match.h"
@@ -222,8 +222,12 @@ static int take_group(struct match_work *work, struct match_answer *match, uint3
 			uint32_t length = e ? e->length : far->length;
 			match->info.bytes += length;
 			match->info.tier_bytes[tier] += length;
-			if (!e)
-				continue; /* a peer's is not ours to hold */
+			if (!e) { /* a peer's is not ours to hold */
+				if (match->far && match->nfar < work->nfar)
+					match->far[match->nfar++] =
+						(struct match_far_part){work->chains[g]->keys[b], length, (uint8_t)part};
+				continue;
+			}
 			if (!hold(match, e, entry, &work->chains[g]->keys[b], max))
 				return 0;
 			entry_count_at(store, e, now);
@@ -336,6 +340,7 @@ static int match_ask(struct match_work *work, uint64_t have)
 		work->far = mem_array(missing.n * desc->nparts, sizeof(*work->far));
 		if (work->far)
 			peer_ask_best(store, ask, desc->nparts, work->far);
+		work->nfar = missing.n * desc->nparts;
 		peer_ask_drop(ask);
 	}
 	mem_free(missing.keys);
@@ -352,6 +357,13 @@ void match_leave(cairn *store, struct match_answer *answer)
 	answer->agreed = 1;
 	answer->tokens = 0;
 	store_changed(store);
+}
+
+void match_free(struct match_answer *answer)
+{
+	if (answer)
+		mem_free(answer->far);
+	mem_free(answer);
 }
 
 void match_let_go(cairn *store, struct match_answer *match)
@@ -390,6 +402,7 @@ static int answer_make(struct match_work *work, struct match_answer *answer, uin
 	if (store->nmatches == STORE_MATCHES)
 		return err_set(CAIRN_E_BUSY, "%d matches are open: release some", STORE_MATCHES);
 	answer->deadline_ns = store_deadline(store, timeout_ms ? timeout_ms : MATCH_DEFAULT_MS);
+	answer->far = work->far ? mem_grow(NULL, work->nfar * sizeof(*answer->far)) : NULL;
 	for (uint32_t g = 0; g < work->space->space.ngroups && answer->info.tokens && held; g++)
 		if (work->chains[g])
 			held = take_group(work, answer, g, max);
@@ -399,6 +412,7 @@ static int answer_make(struct match_work *work, struct match_answer *answer, uin
 	}
 	answer->since = watch_now(store);
 	answer->read = answer->nheld;
+	answer->far_read = answer->nfar;
 	answer->tokens = answer->info.tokens;
 	match_judge(work, &answer->info);
 	count_lookup(store, asked_tokens(work), &answer->info);
@@ -424,7 +438,7 @@ static int take_here(struct match_work *work, uint32_t timeout_ms, size_t max, s
 	pthread_mutex_unlock(&work->store->lock);
 	far_free(work);
 	if (error) {
-		mem_free(answer);
+		match_free(answer);
 		return error;
 	}
 	match->answer = answer;
@@ -493,55 +507,8 @@ CAIRN_API void cairn_match_release(cairn *store, cairn_match *match)
 		store->nmatches--;
 	}
 	pthread_mutex_unlock(&store->lock);
-	mem_free(last);
+	match_free(last);
 	mem_free(match);
-}
-
-/* ---- reading on -------------------------------------------------------------------------------------------------- */
-
-#define READ_ON_BYTES (8u << 20)
-enum { READ_ON_SEARCH = 4096 };
-
-/* Where a match holds a part, + 1; 0: nowhere. The next one, if the engine asks block by block, is looked at first. */
-static uint32_t held_find(const struct match_answer *match, uint32_t entry, uint32_t *steps)
-{
-	if (match->read && match->held[match->read - 1].entry == entry)
-		return match->read;
-	for (uint32_t i = match->nheld; i && *steps < READ_ON_SEARCH; i--, ++*steps)
-		if (match->held[i - 1].entry == entry)
-			return i;
-	return 0;
-}
-
-void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry)
-{
-	struct match_answer *match = NULL;
-	uint32_t at = 0, steps = 0;
-	if (!catalog_at(store->catalog, entry)->holds)
-		return;
-	for (struct list *node = store->matches.next; node != &store->matches && !at; node = node->next) {
-		match = LIST_OF(node, struct match_answer, link);
-		at = match->expired ? 0 : held_find(match, entry, &steps);
-	}
-	if (!at)
-		return;
-	struct memory_stat memory;
-	memory_stat(store->memory, &memory);
-	uint64_t left = memory.capacity_bytes / 16 < READ_ON_BYTES ? memory.capacity_bytes / 16 : READ_ON_BYTES;
-	match->read = at - 1;
-	for (uint32_t i = at - 1; i-- > 0;) { /* held is tail first */
-		const struct catalog_entry *e = catalog_peek(store->catalog, match->held[i].entry);
-		if (!e || catalog_birth(e) != match->held[i].birth || (e->flags & CATALOG_GHOST) || e->length > left)
-			return;
-		left -= e->length;
-		if (e->slot)
-			continue; /* there, or on its way */
-		cairn_key key;
-		memcpy(key.bytes, e->prefix, 16);
-		memcpy(key.bytes + 16, match->held[i].rest, 16);
-		if (!read_ahead(store, space, match->held[i].entry, &key, match->since))
-			return;
-	}
 }
 
 /* ---- hints ------------------------------------------------------------------------------------------------------- */

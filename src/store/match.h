@@ -29,7 +29,14 @@ struct match_answer {
 	uint64_t tokens;  /* the least that a rank has */
 	uint32_t since;   /* when it was taken: watch_now */
 	uint32_t read;    /* parts held[read..] were asked for, as far as is known */
-	uint32_t nheld;
+	uint32_t far_read; /* the same of far[] */
+	uint32_t far_seen; /* far[far_seen - 1] was asked for last by a reader; 0: none was */
+	uint32_t nheld, nfar;
+	struct match_far_part { /* parts that a peer has, tail first as held[] is; NULL: none, or no memory for them */
+		cairn_key key;
+		uint32_t length;
+		uint8_t part;
+	} *far;
 	struct match_held {
 		uint64_t birth;
 		uint32_t entry;
@@ -46,6 +53,7 @@ struct cairn_match {
 	uint32_t said;
 };
 
+void match_free(struct match_answer *answer); /* NULL is allowed */
 /* Lets go of the blocks. The lock is held, as in what follows. */
 void match_let_go(cairn *store, struct match_answer *answer);
 /* Not all ranks can use it: none does. Where they have agreed already it stays at that. */

@@ -30,6 +30,7 @@ struct match_work {
 	/* What peers have: parts of the blocks that are not here. */
 	uint32_t *asked[MATCH_GROUPS]; /* by block: where its parts are in `far`, + 1; 0: it was not asked for */
 	struct peer_part *far;
+	size_t nfar;
 	/* What the blocks of the answer lie on. */
 	struct worth_load load;       /* of groups of other rules; with the runs it is all */
 	struct match_run runs[MATCH_RUNS]; /* of groups of rule ALL, each group's from its end on */

@@ -95,7 +95,7 @@ static int worker_step(struct peer_worker *worker)
 		peer_ask_run(worker, LIST_OF(node, struct peer_answer, link));
 		return 1;
 	}
-	if (worker->number == 0 || list_empty(&peer->fetches))
+	if (worker->number == 0 || (list_empty(&peer->fetches) && list_empty(&peer->ahead)))
 		return 0;
 	peer_fetch_run(worker);
 	return 1;
@@ -202,6 +202,7 @@ static int peers_fill(struct peers *peers, const struct cairn_options *options)
 		pthread_cond_init(&peer->work, &attributes);
 		list_init(&peer->asks);
 		list_init(&peer->fetches);
+		list_init(&peer->ahead);
 		for (uint32_t w = 0; w < PEER_WORKERS; w++)
 			peer->workers[w] = (struct peer_worker){.peer = peer, .number = w};
 		peers->n++;

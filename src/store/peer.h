@@ -89,6 +89,9 @@ uint64_t peer_budget_ns(const cairn *store, const struct cairn_space *space, uin
 /* A part that is not here: joins its fetch if it is on its way, else begins one from the peer that should be fastest.
  * 0: a slot with one ref for the caller; MISS: nobody is known to have it; BUSY: no room now. */
 int32_t peer_want(cairn *store, const struct peer_name *name, uint32_t *ret_slot, uint64_t *ret_bytes);
+/* Begins to fetch a part that nobody waits for yet, if there is room without evicting what was used since `since`
+ * (watch_now); what is waited for goes first. 0: not now. A part that is here, or that nobody has, is passed over. */
+int peer_ahead(cairn *store, const struct peer_name *name, uint32_t since);
 /* Waits for a slot of peer_want until it is READY or FAILED: 0, or LATE at the deadline. Its peer is given up when it
  * takes too long: the slot is FAILED then, and peer_want knows who is next. */
 int peer_await(cairn *store, const struct peer_name *name, uint32_t slot, uint64_t deadline_ns);
@@ -130,6 +133,7 @@ struct peer_fetch {
 	uint64_t check, until_ns;
 	uint32_t slot, length;
 	uint8_t state, part, peer, tail;
+	uint8_t ahead; /* nobody has asked for it yet */
 	uint8_t parent[16];
 };
 
@@ -172,7 +176,7 @@ struct peer {
 	double ask_s;           /* smoothed time to an answer */
 	double wait_s, flash_bytes_s; /* its own words: of its flash */
 	pthread_cond_t work;
-	struct list asks, fetches;
+	struct list asks, fetches, ahead;
 	uint32_t nasks;         /* waiting, and being asked */
 	uint64_t asked_ns;      /* since when the oldest of those is being asked; 0: none is */
 	uint64_t answers, failures, late, hits, hit_bytes, damaged;

@@ -75,31 +75,24 @@ int peer_dropped(cairn *store, const struct peer_name *name)
 	return memory.reason == CAIRN_WHY_DROPPED;
 }
 
-int32_t peer_want(cairn *store, const struct peer_name *name, uint32_t *ret_slot, uint64_t *ret_bytes)
+/* Begins a fetch; older_than: see slot_take. */
+static int32_t fetch_begin(cairn *store, const struct peer_name *name, const uint32_t *older_than,
+                           struct peer_fetch **ret_fetch, uint64_t *ret_bytes)
 {
 	struct peers *peers = store->peers;
-	struct peer_fetch *fetch = fetch_find(peers, name);
-	if (fetch) {
-		struct memory_slot *s = memory_slot(store->memory, fetch->slot);
-		*ret_bytes = fetch->length;
-		if (s->refs == UINT16_MAX)
-			return CAIRN_E_BUSY;
-		s->refs++;
-		*ret_slot = fetch->slot;
-		return CAIRN_OK;
-	}
 	const struct peer_cell *cell = peer_cell(store, name);
 	double seconds = 0;
 	struct peer *peer = cell && !peer_dropped(store, name) ? fetch_from(store, cell, &seconds) : NULL;
 	if (!peer || cell->length > store->part_max || !peer_wake(peer, 0))
 		return CAIRN_MISS;
 	*ret_bytes = cell->length;
-	uint32_t slot = list_empty(&peers->fetches_free) ? 0 : slot_take(store, name->space->tenant, cell->length, NULL);
+	uint32_t slot =
+		list_empty(&peers->fetches_free) ? 0 : slot_take(store, name->space->tenant, cell->length, older_than);
 	if (!slot)
 		return CAIRN_E_BUSY;
 	uint64_t now = clock_mono_ns(store->clock);
 	double patience = 4 * seconds * 1e9 + (double)PEER_PATIENCE_NS;
-	fetch = LIST_OF(list_pop_front(&peers->fetches_free), struct peer_fetch, link);
+	struct peer_fetch *fetch = LIST_OF(list_pop_front(&peers->fetches_free), struct peer_fetch, link);
 	*fetch = (struct peer_fetch){
 		.space = name->space,
 		.key = *name->key,
@@ -111,16 +104,47 @@ int32_t peer_want(cairn *store, const struct peer_name *name, uint32_t *ret_slot
 		.part = (uint8_t)name->part,
 		.peer = (uint8_t)peer->number,
 		.tail = cell->tail,
+		.ahead = older_than != NULL,
 	};
 	memcpy(fetch->parent, cell->parent, 16);
 	list_push_back(&peers->buckets[fetch->key.bytes[0] % PEER_BUCKETS], &fetch->bucket);
-	list_push_back(&peer->fetches, &fetch->link);
+	list_push_back(fetch->ahead ? &peer->ahead : &peer->fetches, &fetch->link);
 	rate_begin(&peer->rate, fetch->length, now);
-	struct memory_slot *s = memory_slot(store->memory, slot);
-	memcpy(s->key_rest, name->key->bytes + 16, 16);
-	s->refs++; /* the caller's; the first is the fetch's */
-	*ret_slot = slot;
+	memcpy(memory_slot(store->memory, slot)->key_rest, name->key->bytes + 16, 16);
+	*ret_fetch = fetch;
 	return CAIRN_OK;
+}
+
+int32_t peer_want(cairn *store, const struct peer_name *name, uint32_t *ret_slot, uint64_t *ret_bytes)
+{
+	struct peer_fetch *fetch = fetch_find(store->peers, name);
+	if (!fetch) {
+		int32_t status = fetch_begin(store, name, NULL, &fetch, ret_bytes);
+		if (status)
+			return status;
+	}
+	struct memory_slot *s = memory_slot(store->memory, fetch->slot);
+	*ret_bytes = fetch->length;
+	if (s->refs == UINT16_MAX)
+		return CAIRN_E_BUSY;
+	if (fetch->ahead && fetch->state == FETCH_WAITING) {
+		list_remove(&fetch->link);
+		list_push_back(&store->peers->peer[fetch->peer].fetches, &fetch->link);
+	}
+	fetch->ahead = 0;
+	s->refs++; /* the caller's; the first is the fetch's */
+	*ret_slot = fetch->slot;
+	return CAIRN_OK;
+}
+
+int peer_ahead(cairn *store, const struct peer_name *name, uint32_t since)
+{
+	uint32_t entry = catalog_find(store->catalog, name->space->number, name->key->bytes, name->part);
+	struct peer_fetch *fetch = fetch_find(store->peers, name);
+	uint64_t bytes;
+	if (fetch || (entry && !(catalog_at(store->catalog, entry)->flags & CATALOG_GHOST)))
+		return 1;
+	return fetch_begin(store, name, &since, &fetch, &bytes) != CAIRN_E_BUSY;
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -230,14 +254,17 @@ struct fetch_batch {
 	struct cairn_buf bufs[PEER_BATCH];
 };
 
-/* What waits at the peer, of one space, as much as one request takes. */
+/* What waits at the peer, of one space, as much as one request takes; what somebody waits for first. */
 static uint64_t batch_take(struct peer *peer, struct fetch_batch *batch)
 {
 	cairn *store = peer->store;
 	uint64_t bytes = 0, until = 0;
 	batch->n = 0;
-	while (batch->n < PEER_BATCH && !list_empty(&peer->fetches)) {
-		struct peer_fetch *fetch = LIST_OF(peer->fetches.next, struct peer_fetch, link);
+	while (batch->n < PEER_BATCH) {
+		const struct list *from = list_empty(&peer->fetches) ? &peer->ahead : &peer->fetches;
+		if (list_empty(from))
+			break;
+		struct peer_fetch *fetch = LIST_OF(from->next, struct peer_fetch, link);
 		if (batch->n && (fetch->space != batch->fetches[0]->space || bytes + fetch->length > PEER_BATCH_BYTES))
 			break;
 		list_remove(&fetch->link);

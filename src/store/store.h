@@ -453,8 +453,13 @@ void session_mark_kept(cairn *store); /* after recovery */
 
 /* ---- match.c ----------------------------------------------------------------------------------------------------- */
 void match_expire(cairn *store);
+
+/* ---- match_ahead.c ----------------------------------------------------------------------------------------------- */
 /* A part was asked for that lies in flash: reads on along the run of an open match that covers it. */
 void match_read_on(cairn *store, const struct cairn_space *space, uint32_t entry);
+struct peer_name;
+/* The same of a part that a peer has. */
+void match_fetch_on(cairn *store, const struct peer_name *name);
 
 struct cairn_region {
 	uint8_t *address;

@@ -24,7 +24,9 @@ enum {
 	FLASH_OPEN = 8,              /* open segments */
 	FLASH_READS = 64,            /* in flight */
 	FLASH_READS_BACKGROUND = 32, /* of them */
-	FLASH_READS_BYTES = 32 << 20, /* in flight, unless one part is longer: what waits here is shared out, there not */
+	/* In flight, unless one part is longer: what waits here is shared out, there not. And many disks serve all that is
+	 * in flight at once: with more than they need to be busy, all of it comes late, and at the same time. */
+	FLASH_READS_BYTES = 12 << 20,
 	FLASH_CARRY = 16,            /* parts carried over at once */
 	FLASH_UNFLUSHED_BYTES = 64 << 20,
 };

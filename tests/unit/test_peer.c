@@ -329,6 +329,34 @@ static void test_peer__chains_stay_chains_when_their_parts_came_from_there(void 
 	world_end(&w);
 }
 
+/* What the engine asks for next is on its way while it takes what it has asked for; without a match nobody knows. */
+static void test_peer__what_a_match_found_is_fetched_before_it_is_asked_for(void **state)
+{
+	(void)state;
+	struct peers_world w;
+	uint32_t tiers[CAIRN_TIERS];
+	cairn_key keys[40];
+	struct cairn_chain chain = {0, keys, 40};
+	cairn_match *match;
+	world_begin(&w, NULL, 2000);
+	put_chain(w.a.daemon.store, w.at_a, 1, 0, 40, BLOCK, CAIRN_DURABLE_NONE);
+	put_chain(w.a.daemon.store, w.at_a, 2, 0, 40, BLOCK, CAIRN_DURABLE_NONE);
+	for (uint32_t i = 0; i < 40; i++)
+		keys[i] = key_at(1, i);
+	(void)info_of(w.b, w.at_b, 2, 40); /* released */
+	assert_int_equal(get_chain(w.b, w.at_b, 2, 0, 3, tiers), 3);
+	assert_int_equal(cairn_match_take(w.b, w.at_b, &chain, 1, 0, 0, &match), 0);
+	assert_int_equal(get_chain(w.b, w.at_b, 1, 0, 3, tiers), 3);
+	for (uint64_t until = now_ms() + 20000; stat_of(w.b).peer[0].hits < 43 && now_ms() < until;)
+		nap_ms(2);
+	assert_int_equal(stat_of(w.b).peer[0].hits, 43);
+	assert_int_equal(get_chain(w.b, w.at_b, 1, 3, 37, tiers), 37);
+	assert_int_equal(tiers[CAIRN_TIER_PEER], 37); /* whoever brought them, that is where they came from */
+	cairn_match_release(w.b, match);
+	assert_int_equal(stat_of(w.b).peer[0].hits, 43);
+	world_end(&w);
+}
+
 static void test_peer__flash_of_others_is_as_good(void **state)
 {
 	(void)state;
@@ -710,6 +738,7 @@ int main(void)
 		cmocka_unit_test(test_peer__a_get_finds_it_there_when_it_is_not_here),
 		cmocka_unit_test(test_peer__a_match_counts_what_others_have),
 		cmocka_unit_test(test_peer__chains_stay_chains_when_their_parts_came_from_there),
+		cmocka_unit_test(test_peer__what_a_match_found_is_fetched_before_it_is_asked_for),
 		cmocka_unit_test(test_peer__flash_of_others_is_as_good),
 		cmocka_unit_test(test_peer__a_part_is_fetched_once_when_many_want_it),
 		cmocka_unit_test(test_peer__nobody_is_asked_for_what_a_peer_asks),

@@ -37,6 +37,9 @@ setup_python() {
     tools/setup-python.sh || say "no Python environment: the tests of the Python package will be skipped"
 }
 
+# vLLM for its own: 7 GB and minutes at the first time, then nothing.
+setup_vllm() { tools/setup-vllm.sh || say "no vLLM: its end-to-end tests will be skipped"; }
+
 # What runs ctest: gcc 12's thread sanitizer does not start where the kernel randomises addresses by more than 28 bits.
 ctest_runner=()
 calm_addresses() {
@@ -51,6 +54,7 @@ calm_addresses() {
 ci() {
     local preset
     setup_llama
+    setup_vllm
     setup_python
     say "build: default"
     tools/build.sh default "-DCAIRN_SIM_SEEDS_CI=$1" "-DCAIRN_TEST_TIMEOUT_CI_S=$3" \

@@ -698,6 +698,9 @@ struct cairn_stat {
 	uint32_t alarm_minutes;       /* how long it must have been so */
 	uint32_t npeers;
 	struct cairn_peer_stat peer[16];
+	/* Of a cairnd: payload of other servers' puts and gets that is under way, the most there may be, and what was
+	 * answered "busy" for it since the start. */
+	uint64_t in_flight_bytes, in_flight_limit_bytes, in_flight_refused;
 };
 enum {
 	CAIRN_ALARM_WRITE_ONLY = 1u << 0, /* much is written, and less than 1 % of it read: is it ever found? */
@@ -735,6 +738,7 @@ struct cairn_client_info {
 	uint32_t connections, leases, matches, spaces;
 	uint64_t requests, failed;     /* answered; and of them with an error */
 	uint64_t read_bytes, written_bytes;
+	uint64_t in_flight_bytes, in_flight_refused; /* see struct cairn_stat */
 };
 /* Calls back for each client of the cairnd behind `store`, until it returns non-zero; a store of this process has none.
  * Returns the number of calls. */

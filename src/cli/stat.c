@@ -150,6 +150,9 @@ json_t *stat_report(const struct cairn_stat *stat)
 	say_json_number(report, "orphan_parts", stat->orphan_parts);
 	say_json_number(report, "lost_sessions", stat->lost_sessions);
 	say_json_number(report, "copies_extra_bytes", stat->copies_extra_bytes);
+	say_json_number(report, "in_flight_bytes", stat->in_flight_bytes);
+	say_json_number(report, "in_flight_limit_bytes", stat->in_flight_limit_bytes);
+	say_json_number(report, "in_flight_refused", stat->in_flight_refused);
 	return report;
 }
 
@@ -222,6 +225,9 @@ static int stat_text(const struct cairn_stat *stat)
 	printf("sessions %" PRIu64 "\n", stat->sessions);
 	printf("reopen   took %s and read %s, %s of it payload\n", say_span(stat->reopen_s),
 	       say_size(stat->reopen_read_bytes), say_size(stat->reopen_payload_bytes));
+	if (stat->in_flight_limit_bytes)
+		printf("network  %s of %s in flight, %s told to wait\n", say_size(stat->in_flight_bytes),
+		       say_size(stat->in_flight_limit_bytes), say_many(stat->in_flight_refused, "request", "requests"));
 	if (stat->doubtful_parts || stat->orphan_parts || stat->lost_sessions)
 		printf("lost     %s, %s, %s\n", say_many(stat->doubtful_parts, "doubtful part", "doubtful parts"),
 		       say_many(stat->orphan_parts, "part without the head of its chain",

@@ -6,8 +6,8 @@
  * others only if it is what was sent. So that slow senders do not keep the tier from others, the room that is being
  * received into is bounded; beyond that, a batch is received whole first, into memory of the connection's own.
  *
- * Threads: the connection's own. Memory: the connection's staging, which grows to its largest batch; its pages are
- * taken only as they are written.
+ * Threads: the connection's own. Memory: the connection's staging, as large as its largest batch; its pages are taken
+ * only as they are written, and given back when the request has been answered. traffic.c bounds the sum.
  * Invariant: when arrival_end returns 0, all bulk bytes of the frame have been received.
  */
 #include "daemon/arrive.h"
@@ -19,9 +19,10 @@
 #include "base/err.h"
 
 #define ARRIVE_CHUNK (256u << 10) /* received, and hashed while it is in the cache */
+#define ARRIVE_ROOM  (64ull << 20) /* of addresses alone, that a connection keeps */
 #define ARRIVE_SHARE 8            /* of the memory tier may be received into at a time: one in so many bytes */
 
-int arrive_stage(struct conn *conn, uint64_t bytes)
+static int arrive_stage(struct conn *conn, uint64_t bytes)
 {
 	uint64_t room = 4u << 20;
 	if (bytes <= conn->stage_bytes)
@@ -36,6 +37,24 @@ int arrive_stage(struct conn *conn, uint64_t bytes)
 	conn->stage = stage;
 	conn->stage_bytes = room;
 	return 0;
+}
+
+int arrive_whole(struct conn *conn, uint64_t bytes)
+{
+	if (arrive_stage(conn, bytes))
+		return -1;
+	conn->staged = 1;
+	return link_receive_bytes(conn->net, conn->stage, bytes) ? -1 : 0;
+}
+
+void arrive_end(struct conn *conn)
+{
+	if (!conn->tcp || !conn->stage || (!conn->staged && conn->stage_bytes <= ARRIVE_ROOM))
+		return;
+	munmap(conn->stage, conn->stage_bytes);
+	conn->stage = NULL;
+	conn->stage_bytes = 0;
+	conn->staged = 0;
 }
 
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
@@ -77,6 +96,7 @@ static int parts_stage(struct arrival *arrival, uint32_t to)
 {
 	while (arrival->next < to) {
 		uint32_t at = arrival->next;
+		arrival->conn->staged = 1;
 		int error = part_receive(arrival, arrival->conn->stage + arrival->items[at].offset);
 		if (arrival->broken)
 			return error;

@@ -24,8 +24,10 @@ struct arrival {
 	uint64_t check[WIRE_ITEMS_MAX];
 };
 
-/* Staging memory of at least so many bytes. 0 or -1. */
-int arrive_stage(struct conn *conn, uint64_t bytes);
+/* Receives a whole payload into the connection's own memory. 0 or -1. */
+int arrive_whole(struct conn *conn, uint64_t bytes);
+/* The request has been answered: what was written of that memory goes. */
+void arrive_end(struct conn *conn);
 /* Begins to receive what comes behind a put's frame. 0, or -1: the connection ends. */
 int arrival_begin(struct conn *conn, struct arrival *arrival, const struct wire_batch *batch,
                   const struct cairn_item *items, uint64_t bulk_bytes);

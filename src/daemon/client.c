@@ -74,8 +74,10 @@ void client_leave(struct daemon *daemon, struct client *client)
 {
 	pthread_mutex_lock(&daemon->lock);
 	int last = --client->conns == 0;
-	if (last)
+	if (last) {
 		list_remove(&client->link);
+		traffic_forget(daemon, client);
+	}
 	pthread_mutex_unlock(&daemon->lock);
 	if (!last)
 		return;

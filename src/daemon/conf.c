@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "daemon/admin.h"
+#include "daemon/traffic.h"
 #include "net/link.h"
 #include "store/peer.h"
 #include "policy/alarm.h"
@@ -52,6 +53,7 @@ static const struct conf_key {
 	{"write_budget", CONF_SIZE, offsetof(struct conf, write_bytes_day), "a size as 2TiB, of a day", 0},
 	{"free_floor", CONF_SIZE, offsetof(struct conf, free_floor_bytes), "a size as 10GiB", 0},
 	{"segment", CONF_SIZE, offsetof(struct conf, segment_bytes), "a power of two from 1MiB to 1GiB", 0},
+	{"in_flight", CONF_SIZE, offsetof(struct conf, in_flight_bytes), "a size as 128MiB", 1},
 	{"io_threads", CONF_COUNT, offsetof(struct conf, io_threads), "a number from 1 to 64", 0},
 	{"pin_share", CONF_PERCENT, offsetof(struct conf, pin_share_percent), "a percentage from 1 to 100", 0},
 	{"peers", CONF_PLACES, offsetof(struct conf, peers), "places of other cairnds, as tcp://HOST:PORT", 0},
@@ -477,6 +479,12 @@ static void print_tenants(const struct conf *conf, FILE *to)
 	}
 }
 
+uint64_t conf_in_flight(const struct conf *conf)
+{
+	return conf->in_flight_bytes ? conf->in_flight_bytes
+	                             : traffic_default(conf->memory_bytes ? conf->memory_bytes : 256u << 20);
+}
+
 void conf_print(const struct conf *conf, FILE *to)
 {
 	fprintf(to, "dir: \"%s\"\nlisten:\n", conf->dir);
@@ -498,6 +506,7 @@ void conf_print(const struct conf *conf, FILE *to)
 		if (conf->flash[i].budget_bytes)
 			fprintf(to, "    budget: %llu\n", (unsigned long long)conf->flash[i].budget_bytes);
 	}
+	fprintf(to, "in_flight: %llu\n", (unsigned long long)conf_in_flight(conf));
 	if (conf->write_bytes_day)
 		fprintf(to, "write_budget: %llu\n", (unsigned long long)conf->write_bytes_day);
 	if (conf->free_floor_bytes)

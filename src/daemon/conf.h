@@ -41,6 +41,7 @@ struct conf {
 	uint32_t log_level;             /* enum log_level + 1; 0: info */
 	const char *admin;              /* "HOST:PORT", or "off" */
 	uint32_t alarm_minutes;
+	uint64_t in_flight_bytes;       /* of requests and replies under way; 0: traffic_default */
 	uint64_t event_hashes_bytes;    /* memory for the engine's hashes that events carry; 0: none */
 	struct conf_text *texts;        /* all strings above */
 };
@@ -59,6 +60,8 @@ void conf_compare(const struct conf *a, const struct conf *b, void (*differs)(vo
                   void *arg);
 /* The limits as cairn_options and cairn_limits take them: no name where the file says "*". Returns their number. */
 uint32_t conf_tenants(const struct conf *conf, struct cairn_tenant_limits ret_limits[CONF_TENANTS]);
+/* Bytes that may be under way, or the default. */
+uint64_t conf_in_flight(const struct conf *conf);
 /* The configuration in force, as a file that conf_read reads. */
 void conf_print(const struct conf *conf, FILE *to);
 

@@ -26,6 +26,8 @@
 
 int conn_begin(struct conn *conn, const char *text, size_t bytes)
 {
+	if (bytes > conn->out.room && bytes > TRAFFIC_SMALL)
+		traffic_add(conn, bytes);
 	if (link_buffer_fit(&conn->out, bytes + WIRE_TEXT_MAX + 2))
 		return -1;
 	conn->reply = bytes_writer_of(conn->out.bytes, conn->out.room);
@@ -43,7 +45,7 @@ int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t res
 	check(!conn->reply.failed);
 	struct wire_head reply = {.version = WIRE_VERSION,
 	                          .type = head->type,
-	                          .flags = (uint16_t)(WIRE_REPLY | (more ? WIRE_MORE : 0)),
+	                          .flags = (uint16_t)(WIRE_REPLY | (more ? WIRE_MORE : 0) | (conn->later ? WIRE_LATER : 0)),
 	                          .nfds = (uint16_t)conn->nfds,
 	                          .id = head->id,
 	                          .result = result,
@@ -51,8 +53,41 @@ int conn_reply_bulk(struct conn *conn, const struct wire_head *head, int64_t res
 	                          .bulk_bytes = bulk_bytes};
 	int error = link_send(conn->net, &reply, conn->out.bytes, conn->fds, conn->nfds);
 	conn->nfds = 0;
+	conn->later = 0;
 	conn->failed = result < 0;
 	return error ? -1 : 0;
+}
+
+/* Whether a frame may come: before there is memory for it. 0, -EPROTO, or -EBUSY: it is to be skipped, and answered. */
+static int conn_may(void *arg, const struct wire_head *head)
+{
+	struct conn *conn = arg;
+	/* Payload comes with puts of other servers alone; memory from this one. */
+	int bulk = conn->tcp && (head->type == WIRE_PUT || head->type == WIRE_SAVE) && conn->client;
+	int one_way = head->type == WIRE_RELEASE || head->type == WIRE_MATCH_RELEASE;
+	uint64_t bytes = head->body_bytes < conn->in.room ? 0 : head->body_bytes;
+	if ((head->bulk_bytes && !bulk) || (!conn->client && bytes > TRAFFIC_STRANGER) ||
+	    (one_way && bytes > TRAFFIC_SMALL))
+		return -EPROTO;
+	if (!conn->client)
+		return 0;
+	conn->refusal = traffic_enter(conn, bytes + head->bulk_bytes);
+	return conn->refusal ? -EBUSY : 0;
+}
+
+/* Too much is under way: nothing of the request is kept. Whether there may be another. */
+static int conn_refuse(struct conn *conn, const struct wire_head *head)
+{
+	/* Its text is of this thread; to skip sets none. */
+	if (link_skip(conn->net, head->body_bytes + head->bulk_bytes) || conn_begin(conn, cairn_error_text(), 0))
+		return 0;
+	conn->later = 1;
+	metrics_request(&conn->daemon->metrics, head->type, 0, 1);
+	atomic_fetch_add_explicit(&conn->client->requests, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&conn->client->failed, 1, memory_order_relaxed);
+	int good = !conn_reply(conn, head, conn->refusal, 0);
+	traffic_end(conn);
+	return good;
 }
 
 /* One request. Whether there may be another. */
@@ -61,18 +96,17 @@ static int conn_step(struct conn *conn)
 	struct wire_head head;
 	int fds[WIRE_FDS_MAX];
 	int patience_ms = conn->client || (link_shares(conn->net) && !conn->refused) ? LINK_FOREVER : DAEMON_HELLO_MS;
-	if (link_receive(conn->net, patience_ms, &head, &conn->in, fds))
+	int error = link_receive_if(conn->net, patience_ms, &head, &conn->in, fds, conn_may, conn);
+	if (error == -EBUSY)
+		return conn_refuse(conn, &head);
+	if (error)
 		return 0;
 	struct wire_request *request = &conn->request;
-	/* Payload comes with puts of other servers alone; memory from this one. */
-	int bulk = conn->tcp && (head.type == WIRE_PUT || head.type == WIRE_SAVE) && conn->client;
 	int good = !(head.flags & WIRE_REPLY) &&
 	           !wire_request_decode(head.type, conn->in.bytes, head.body_bytes, request) &&
 	           (head.type == WIRE_HELLO) == !conn->client &&
-	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) && (bulk || !head.bulk_bytes) &&
-	           (head.type != WIRE_SAVE || !head.bulk_bytes ||
-	            (!arrive_stage(conn, head.bulk_bytes) &&
-	             !link_receive_bytes(conn->net, conn->stage, head.bulk_bytes)));
+	           head.nfds == (head.type == WIRE_STAGE && !conn->tcp) &&
+	           (head.type != WIRE_SAVE || !head.bulk_bytes || !arrive_whole(conn, head.bulk_bytes));
 	if (good) {
 		uint64_t begun_ns = clock_mono_ns(&clock_real);
 		conn->failed = 0;
@@ -85,6 +119,8 @@ static int conn_step(struct conn *conn)
 	}
 	for (uint32_t i = 0; i < head.nfds; i++)
 		close(fds[i]);
+	arrive_end(conn);
+	traffic_end(conn);
 	return good;
 }
 
@@ -122,12 +158,11 @@ static void conn_free(struct conn *conn)
 	link_close(conn->net);
 	if (conn->pidfd >= 0)
 		close(conn->pidfd);
+	traffic_leave(conn);
 	if (conn->client)
 		client_leave(conn->daemon, conn->client);
 	if (conn->stage)
 		munmap(conn->stage, conn->stage_bytes);
-	link_buffer_done(&conn->in);
-	link_buffer_done(&conn->out);
 	mem_free(conn->sent);
 	mem_free(conn->batch);
 	mem_free(conn);

@@ -17,6 +17,7 @@
 #include "cairn/cairn.h"
 #include "daemon/metrics.h"
 #include "daemon/tokens.h"
+#include "daemon/traffic.h"
 #include "net/link.h"
 
 enum {
@@ -54,6 +55,7 @@ struct client {
 	uint64_t number, since_s;
 	uint32_t pid, uid;
 	atomic_ullong requests, failed, read_bytes, written_bytes;
+	uint64_t under_way, refused; /* traffic.h; under the daemon's lock */
 };
 
 struct daemon {
@@ -69,6 +71,7 @@ struct daemon {
 	int stopping;
 	atomic_int ready; /* serves, and does not end yet */
 	struct metrics metrics;
+	struct traffic traffic; /* under `lock` */
 	uint64_t arriving; /* bytes that are being received straight into the memory tier; atomic */
 };
 
@@ -93,6 +96,12 @@ struct conn {
 	uint64_t extents_told;     /* memory_generation + 1 of the list that this connection was told last; 0: none */
 	uint8_t *stage;            /* the client's, mapped; tcp: our own, for what comes behind frames; NULL: none */
 	uint64_t stage_bytes;
+	int staged; /* tcp: something of it was written */
+	/* traffic.h: of the request that is being answered; and what the buffers keep. */
+	uint64_t under_way, kept;
+	uint32_t small;
+	int refusal; /* of the request's bytes: BUSY or SIZE */
+	int later;   /* the next reply says WIRE_LATER */
 };
 
 /* conn.c: takes over `net`; starts its thread. 0, or -errno (it is closed). */

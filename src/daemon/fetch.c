@@ -6,11 +6,12 @@
 
 /* A reader found a part damaged: is it so here? A get looks, throws out what is bad in memory, and takes what is good
  * in flash. The tier that has it. */
-static uint32_t part_check(cairn *store, const cairn_space *space, const struct cairn_item *item, uint64_t length,
+static uint32_t part_check(struct conn *conn, const cairn_space *space, const struct cairn_item *item, uint64_t length,
                        const struct store_call *call)
 {
+	cairn *store = conn->daemon->store;
 	uint64_t room = length < CAIRN_PART_MAX_BYTES ? length : CAIRN_PART_MAX_BYTES;
-	void *bytes = mem_alloc(room);
+	void *bytes = traffic_enter(conn, room) ? NULL : mem_alloc(room);
 	struct cairn_buf buf = cairn_buf_of(bytes, room);
 	struct cairn_item copy = *item;
 	copy.bufs = &buf;
@@ -32,12 +33,21 @@ struct fetch_copies {
 	uint64_t used, room;
 };
 
+/* Whether so much more of a reply may be under way. 0, or BUSY: it is to be asked for again. */
+static int reply_fits(struct conn *conn, uint64_t bytes)
+{
+	int error = traffic_enter(conn, bytes);
+	conn->later |= error == CAIRN_E_BUSY;
+	return error;
+}
+
 /* The item's status, and where its bytes are. */
-static int fetch_copy(cairn *store, const cairn_space *space, struct cairn_item *item, uint64_t length,
+static int fetch_copy(struct conn *conn, const cairn_space *space, struct cairn_item *item, uint64_t length,
                       const struct store_call *call, struct fetch_copies *copies, const uint8_t **ret_from)
 {
+	cairn *store = conn->daemon->store;
 	uint64_t bytes = item->ret_bytes;
-	if (!bytes || bytes > length)
+	if (!bytes || bytes > length || reply_fits(conn, bytes))
 		return item->status;
 	if (!copies->bytes) {
 		copies->room = bytes > FETCH_COPY_BYTES ? bytes : FETCH_COPY_BYTES;
@@ -94,11 +104,16 @@ int serve_fetch(struct conn *conn, const struct wire_head *head, const struct wi
 		}
 		uint32_t tier = CAIRN_TIER_NONE;
 		if (batch->items[i].flags & WIRE_ITEM_CHECK)
-			tier = part_check(store, space, item, batch->items[i].length, &call);
+			tier = part_check(conn, space, item, batch->items[i].length, &call);
 		item->status =
 			full ? CAIRN_E_BUSY : store_lease_take(store, space, item, &call, batch->items[i].length, &leases[i]);
+		if (leases[i] && (item->status = reply_fits(conn, item->ret_bytes))) {
+			cairn_lease_release(store, leases[i]);
+			leases[i] = NULL;
+			full = 1;
+		}
 		if (item->status == CAIRN_E_BUSY && !full)
-			item->status = fetch_copy(store, space, item, batch->items[i].length, &call, &copies, &from[i]);
+			item->status = fetch_copy(conn, space, item, batch->items[i].length, &call, &copies, &from[i]);
 		full |= item->status == CAIRN_E_BUSY && bytes;
 		if (leases[i] || from[i])
 			bytes += item->ret_bytes;

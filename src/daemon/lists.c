@@ -141,6 +141,8 @@ static void client_info(struct client *client, struct cairn_client_info *ret)
 		.failed = atomic_load(&client->failed),
 		.read_bytes = atomic_load(&client->read_bytes),
 		.written_bytes = atomic_load(&client->written_bytes),
+		.in_flight_bytes = client->under_way,
+		.in_flight_refused = client->refused,
 	};
 	pthread_mutex_lock(&client->lock);
 	ret->leases = held_count(client->leases, client->nleases);

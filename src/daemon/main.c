@@ -38,6 +38,7 @@ enum { KEY_CHECK = 300, KEY_PRINT, KEY_PRIVATE, KEY_CONF };
 #define TICK_MS 1000
 #define MEMORY_BYTES (256ull << 20)      /* unless the configuration says otherwise */
 #define MEMORY_LEAST_BYTES (8ull << 20)
+#define IN_FLIGHT_LEAST_BYTES (4ull << 20)
 #define MEMORY_OWN_BYTES (48ull << 20)   /* of the process, beside the memory tier and the catalog */
 #define OPTIONS_MAX 64
 
@@ -155,6 +156,7 @@ static void conf_apply(struct server *server, const struct conf *conf)
 {
 	log_set(conf->log == 2, (enum log_level)(conf->log_level - 1));
 	store_alarm_minutes(server->daemon.store, conf->alarm_minutes);
+	traffic_set(&server->daemon, conf_in_flight(conf->in_flight_bytes ? conf : &server->start)); /* the memory's */
 }
 
 /* Metrics and health are a help, not a need: without them cairnd goes on. */
@@ -332,16 +334,23 @@ static int memory_fit(struct conf *conf)
 	char file[LIMIT_FILE];
 	uint64_t limit = limit_memory("", file);
 	uint64_t own = MEMORY_OWN_BYTES + (conf->catalog_bytes ? conf->catalog_bytes : 16u << 20);
-	uint64_t room = limit > own ? limit - own : 0;
-	if (!conf->memory_bytes && room < MEMORY_BYTES)
-		conf->memory_bytes = room > MEMORY_LEAST_BYTES ? room : MEMORY_LEAST_BYTES;
-	if ((conf->memory_bytes ? conf->memory_bytes : MEMORY_BYTES) <= room)
+	uint64_t room = limit > own ? limit - own : 0, memory = conf->memory_bytes ? conf->memory_bytes : MEMORY_BYTES;
+	if (!conf->memory_bytes && memory + conf_in_flight(conf) > room) {
+		/* What is under way has a third, as it has of what there is without a limit. */
+		uint64_t beside = conf->in_flight_bytes ? conf->in_flight_bytes : room / 3;
+		memory = room > MEMORY_LEAST_BYTES + beside ? room - beside : MEMORY_LEAST_BYTES;
+	}
+	if (!conf->in_flight_bytes && memory + conf_in_flight(conf) > room)
+		conf->in_flight_bytes = room > memory + IN_FLIGHT_LEAST_BYTES ? room - memory : IN_FLIGHT_LEAST_BYTES;
+	if (conf->memory_bytes || memory < MEMORY_BYTES)
+		conf->memory_bytes = memory;
+	if (memory + conf_in_flight(conf) <= room)
 		return 0;
 	fprintf(stderr,
-	        "cairnd: memory of %llu MiB, and %llu MiB beside it, are over the limit of %llu MiB in %s: "
-	        "lower memory, or raise the limit\n",
-	        (unsigned long long)conf->memory_bytes >> 20, (unsigned long long)own >> 20,
-	        (unsigned long long)limit >> 20, file);
+	        "cairnd: memory of %llu MiB, in_flight of %llu MiB, and %llu MiB beside them, are over the limit of %llu MiB "
+	        "in %s: lower memory or in_flight, or raise the limit\n",
+	        (unsigned long long)memory >> 20, (unsigned long long)conf_in_flight(conf) >> 20,
+	        (unsigned long long)own >> 20, (unsigned long long)limit >> 20, file);
 	return -1;
 }
 

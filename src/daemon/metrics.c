@@ -489,6 +489,11 @@ static void daemon_write(struct text *text, struct daemon *daemon)
 	one(text, "connections_refused_total", "counter", "Connections refused: too many, or no memory.",
 	    count_of(&daemon->metrics.conns_refused));
 	one(text, "clients_total", "counter", "Clients that have come.", count_of(&daemon->metrics.clients));
+	struct traffic_stat traffic;
+	traffic_stat(daemon, &traffic);
+	one(text, "in_flight_bytes", "gauge", "Bytes of requests and replies that are under way.", traffic.used);
+	one(text, "in_flight_limit_bytes", "gauge", "Most bytes of them.", traffic.max);
+	one(text, "in_flight_refused_total", "counter", "Times that a client was told to wait for it.", traffic.refused);
 	one(text, "reloads_total", "counter", "Configurations taken.", count_of(&daemon->metrics.reloads));
 	one(text, "reloads_failed_total", "counter", "Configurations refused.", count_of(&daemon->metrics.reloads_failed));
 	family(text, "log_lines_total", "counter", "Lines of the log, by level.");

@@ -593,6 +593,11 @@ static int serve_stat(struct conn *conn, const struct wire_head *head)
 	stat->size = sizeof(*stat);
 	int result = cairn_stat(conn->daemon->store, stat);
 	may_stat(conn, stat);
+	struct traffic_stat traffic;
+	traffic_stat(conn->daemon, &traffic);
+	stat->in_flight_bytes = traffic.used;
+	stat->in_flight_limit_bytes = traffic.max;
+	stat->in_flight_refused = traffic.refused;
 	int error = conn_begin(conn, NULL, sizeof(*stat) + 4);
 	if (!error) {
 		wire_add_struct(&conn->reply, stat, sizeof(*stat));

@@ -64,6 +64,7 @@ enum {
 	WIRE_REPLY = 1u << 0,
 	WIRE_MORE = 1u << 1, /* another frame of this reply follows */
 	WIRE_HERE = 1u << 2, /* request: from the daemon's own tiers alone, its peers are not asked in turn */
+	WIRE_LATER = 1u << 3, /* reply: too much is under way; what is busy was not looked at, and may be asked again */
 };
 
 struct wire_head {

@@ -226,8 +226,27 @@ int link_receive_bytes(struct link *link, void *bytes, size_t length)
 	return link_receive_by(link, bytes, length, deadline_on(link, LINK_FRAME_MS));
 }
 
+int link_skip(struct link *link, uint64_t length)
+{
+	uint8_t rest[16384];
+	int64_t deadline = deadline_on(link, LINK_FRAME_MS);
+	int error = 0;
+	while (length && !error) {
+		size_t take = length < sizeof(rest) ? length : sizeof(rest);
+		error = link_receive_by(link, rest, take, deadline);
+		length -= take;
+	}
+	return error;
+}
+
 int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
                  int ret_fds[WIRE_FDS_MAX])
+{
+	return link_receive_if(link, timeout_ms, ret_head, body, ret_fds, NULL, NULL);
+}
+
+int link_receive_if(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
+                    int ret_fds[WIRE_FDS_MAX], int (*may)(void *arg, const struct wire_head *head), void *arg)
 {
 	uint8_t head[WIRE_HEAD_BYTES];
 	uint32_t nfds = 0;
@@ -239,6 +258,8 @@ int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, 
 	error = link->ops->receive(link, head, sizeof(head), fds, &nfds, deadline);
 	if (!error && wire_head_decode(head, ret_head))
 		error = -EPROTO;
+	if (!error && may)
+		error = may(arg, ret_head);
 	if (!error)
 		error = link_buffer_fit(body, ret_head->body_bytes + 1); /* never without a buffer */
 	if (!error)

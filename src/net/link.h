@@ -106,6 +106,12 @@ int link_send(struct link *link, const struct wire_head *head, const void *body,
  * in ret_fds (room for WIRE_FDS_MAX). */
 int link_receive(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
                  int ret_fds[WIRE_FDS_MAX]);
+/* The same; `may` is asked before there is memory for the body. What it returns, -errno, is the result, if it is not 0:
+ * then the body has not been received, nor are there descriptors. */
+int link_receive_if(struct link *link, int timeout_ms, struct wire_head *ret_head, struct link_buffer *body,
+                    int ret_fds[WIRE_FDS_MAX], int (*may)(void *arg, const struct wire_head *head), void *arg);
+/* Bytes that nobody wants, in the time of a frame. */
+int link_skip(struct link *link, uint64_t length);
 /* Bytes behind a frame, as its header says; straight from and to where they lie. 0 or -errno. */
 int link_send_bytes(struct link *link, const void *bytes, size_t length);
 int link_send_parts(struct link *link, struct iovec *parts, size_t nparts); /* parts is changed */

@@ -18,7 +18,8 @@
 #define AGAIN_MS 20 /* between attempts to reach the next daemon */
 #define REASON_MS 2000
 
-uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000;
+uint32_t remote_grace_ms = 5000, remote_quick_ms = 30000, remote_slow_ms = 120000, remote_later_ms = 60000;
+#define LATER_MS_MAX 64 /* between tries where too much is under way */
 #define PEER_CONNECT_MS 1000 /* a peer that can not be connected to by then is not there */
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -424,15 +425,37 @@ void remote_link_drop(struct remote *remote, struct remote_link *link, int broke
 	pthread_mutex_unlock(&remote->lock);
 }
 
+int remote_is_later(const struct remote_reply *reply)
+{
+	return (reply->head.flags & WIRE_LATER) && reply->head.result == CAIRN_E_BUSY;
+}
+
+int remote_wait(struct remote_patience *patience)
+{
+	int64_t now = link_now_ms();
+	uint32_t wait_ms = patience->tries < 6 ? 1u << patience->tries : LATER_MS_MAX;
+	if (!patience->begun_ms)
+		patience->begun_ms = now;
+	if (now + wait_ms >= (patience->until_ms ? patience->until_ms : patience->begun_ms + remote_later_ms))
+		return 0;
+	patience->tries++;
+	wait_ms = wait_ms / 2 + (uint32_t)(clock_mono_ns(&clock_real) / 1000 % (wait_ms / 2 + 1)); /* not all at once */
+	nanosleep(&(struct timespec){.tv_nsec = (long)wait_ms * 1000000}, NULL);
+	return 1;
+}
+
 int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,
                    void (*take)(void *arg, struct remote_reply *reply), void *arg)
 {
+	struct remote_patience patience = {.until_ms = timeout_ms ? until_of(timeout_ms, 0) : 0};
 	struct remote_reply reply;
 	int error;
 	struct remote_link *link = remote_link_take(remote, timeout_ms, &error);
 	if (!link)
 		return error;
-	error = remote_call(remote, link, request, timeout_ms, &reply);
+	do
+		error = remote_call(remote, link, request, timeout_ms, &reply);
+	while (!error && remote_is_later(&reply) && remote_wait(&patience));
 	if (!error && take)
 		take(arg, &reply);
 	if (!error && reply.body.failed)

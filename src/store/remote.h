@@ -116,6 +116,7 @@ struct remote {
 		double gb_s[REMOTE_STREAMS]; /* of large gets by so many connections + 1; 0: not known */
 		uint32_t calls;
 	} gauge;
+	uint32_t piece_bytes;     /* of a put, at a time: what the daemon had room for lately; 0: all. Atomic */
 	int here;                 /* a peer's: see WIRE_HERE */
 	pthread_mutex_t cut_lock; /* guards what follows; nothing is locked or waited for under it */
 	struct list used;
@@ -145,7 +146,7 @@ struct remote_reply {
 
 /* How long a daemon that does not answer is waited for: beyond a call's own deadline; for calls that can have none and
  * are answered at once; for those that wait for devices. Tests shorten them. */
-extern uint32_t remote_grace_ms, remote_quick_ms, remote_slow_ms;
+extern uint32_t remote_grace_ms, remote_quick_ms, remote_slow_ms, remote_later_ms;
 
 /* A connection, idle or new; NULL with the error text. Given back by remote_link_drop: `broken` ones are closed.
  * timeout_ms, where it is not 0: all that is done over it, until it is given back, ends by then (and the grace). */
@@ -168,6 +169,15 @@ int remote_lost(struct remote *remote, struct remote_link *link, int error);
 int remote_receive(struct remote *remote, struct remote_link *link, struct remote_reply *ret_reply);
 /* The same for an earlier request; replies come in the order of requests. */
 int remote_receive_of(struct remote *remote, struct remote_link *link, uint64_t id, struct remote_reply *ret_reply);
+/* Whether a reply said that too much is under way there: nothing was done, and it may be asked again. */
+int remote_is_later(const struct remote_reply *reply);
+/* Waits before the next try, a little longer each time. Whether there is time left for one; until_ms: of link_now_ms,
+ * 0: as long as remote_later_ms since the first. */
+struct remote_patience {
+	int64_t begun_ms, until_ms;
+	uint32_t tries;
+};
+int remote_wait(struct remote_patience *patience);
 /* A whole call whose reply is one frame without descriptors. 0: *ret_reply's body is `each`'s to read, in place; the
  * reply's own result is returned, with its text set where it is an error. */
 int64_t remote_ask(struct remote *remote, const struct wire_request *request, uint32_t timeout_ms,

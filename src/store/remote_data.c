@@ -14,6 +14,7 @@
 #include "store/remote_data.h"
 
 #define STAGE_BATCH_BYTES (32u << 20) /* of a batch, through staging memory; a larger part goes alone */
+#define PIECE_LEAST_BYTES (32u << 10) /* what always finds room, with its names */
 #define STAGE_ALIGN 4096u
 
 /* Of a call's time, one deadline for all that it asks. */
@@ -294,6 +295,7 @@ static int32_t put_refused(const struct cairn_item *item, uint64_t *ret_bytes)
  * and with them what goes on from them. Returns the first not taken. */
 static size_t put_gather(struct data_work *work, struct cairn_item *items, size_t at, size_t n, uint64_t *ret_bytes)
 {
+	uint32_t piece = __atomic_load_n(&work->remote->piece_bytes, __ATOMIC_RELAXED);
 	struct wire_batch *batch = &work->request.u.batch;
 	uint64_t used = 0;
 	batch->nitems = 0;
@@ -302,7 +304,7 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 		int32_t refused = put_refused(&items[at], &bytes);
 		if (refused)
 			bytes = 0;
-		if (batch->nitems && used + bytes > STAGE_BATCH_BYTES)
+		if (batch->nitems && used + bytes > (piece ? piece : STAGE_BATCH_BYTES))
 			break;
 		struct wire_item *to = &batch->items[batch->nitems];
 		remote_item_name(&items[at], to);
@@ -318,6 +320,28 @@ static size_t put_gather(struct data_work *work, struct cairn_item *items, size_
 
 /* ---- put and get where no memory is shared ----------------------------------------------------------------------- */
 
+/* A batch has found no room at the daemon, or has: the next are smaller, or, by and by, larger again. */
+static void put_learn(struct data_work *work, uint64_t bytes, int refused)
+{
+	uint32_t *piece = &work->remote->piece_bytes, now = __atomic_load_n(piece, __ATOMIC_RELAXED);
+	if (refused && work->request.u.batch.nitems > 1)
+		__atomic_store_n(piece, bytes / 2 > PIECE_LEAST_BYTES ? (uint32_t)(bytes / 2) : PIECE_LEAST_BYTES,
+		                 __ATOMIC_RELAXED);
+	else if (!refused && now)
+		__atomic_store_n(piece, now < STAGE_BATCH_BYTES ? now + now / 16 : 0, __ATOMIC_RELAXED);
+}
+
+/* Too much was under way at the daemon, and nothing of the batch was looked at: whether to try again, in smaller pieces
+ * where there are any, now or in a while. */
+static int put_again(struct data_work *work, uint64_t bytes, struct remote_patience *patience)
+{
+	if (work->broken || !(work->reply.head.flags & WIRE_LATER))
+		return 0;
+	int whole = work->request.u.batch.nitems == 1;
+	put_learn(work, bytes, 1);
+	return whole && work->reply.head.result != CAIRN_E_BUSY ? 0 : remote_wait(patience);
+}
+
 static long put_once(cairn *store, struct cairn_space *space, struct cairn_item *items, size_t n,
                      const struct cairn_call *call)
 {
@@ -329,6 +353,7 @@ static long put_once(cairn *store, struct cairn_space *space, struct cairn_item 
 		return error;
 	}
 	const struct wire_batch *batch = &work->request.u.batch;
+	struct remote_patience patience = {.until_ms = call->timeout_ms ? work->begun_ms + call->timeout_ms : 0};
 	for (size_t at = 0; at < n;) {
 		size_t from = at;
 		uint64_t bytes;
@@ -345,10 +370,17 @@ static long put_once(cairn *store, struct cairn_space *space, struct cairn_item 
 					remote_item_copy(work->link->stage + batch->items[i].offset, &items[work->index[i]]);
 			error = batch_send(work, call->timeout_ms);
 		}
+		if (error && work->remote->tcp && put_again(work, bytes, &patience)) {
+			at = from;
+			error = 0;
+			continue;
+		}
 		if (error) {
 			data_fail(items, from, n, error);
 			break;
 		}
+		put_learn(work, bytes, 0);
+		patience = (struct remote_patience){.until_ms = patience.until_ms};
 		for (uint32_t i = 0; i < batch->nitems; i++) {
 			if (work->refused[i])
 				data_fail(items, work->index[i], work->index[i] + 1ull, put_refused(&items[work->index[i]], &bytes));
@@ -662,7 +694,11 @@ void remote_match_release(cairn *store, uint64_t number)
 /* What the daemon answers to a match or a join. */
 static int match_call(struct data_work *work, uint32_t timeout_ms, struct cairn_match *match)
 {
-	int error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	struct remote_patience patience = {.until_ms = timeout_ms ? work->begun_ms + timeout_ms : 0};
+	int error;
+	do
+		error = remote_call(work->remote, work->link, &work->request, timeout_ms, &work->reply);
+	while (!error && remote_is_later(&work->reply) && remote_wait(&patience));
 	work->broken = error == CAIRN_E_IO;
 	if (!error && work->reply.head.result < 0)
 		error = (int)work->reply.head.result;

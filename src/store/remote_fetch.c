@@ -30,19 +30,6 @@ enum {
 
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes that nobody wants any more. */
-static int bytes_skip(struct link *net, uint64_t length)
-{
-	uint8_t rest[4096];
-	int error = 0;
-	while (length && !error) {
-		size_t take = length < sizeof(rest) ? length : sizeof(rest);
-		error = link_receive_bytes(net, rest, take);
-		length -= take;
-	}
-	return error;
-}
-
 /* Receives an item's bytes into its buffers, and checks them, unless the caller does: DAMAGED where they are wrong.
  * 0 or -errno. */
 static int item_receive(struct link *net, struct cairn_item *item, const struct wire_result *result)
@@ -53,7 +40,7 @@ static int item_receive(struct link *net, struct cairn_item *item, const struct 
 	data_item(item, result);
 	item->status = data_room(item, result);
 	if (item->status)
-		return bytes_skip(net, result->bytes);
+		return link_skip(net, result->bytes);
 	if (checked)
 		digest_xxh_init(&xxh, 0);
 	for (uint32_t b = 0; b < item->nbufs && left && !error; b++) {
@@ -93,6 +80,7 @@ struct fetch {
 		uint64_t id;
 	} steps[FETCH_UNDER_WAY];
 	uint32_t nsteps;
+	int told_later; /* in this round: too much was under way at the daemon */
 };
 
 /* Asks for the next of `n` items from `first` on. The first request of a round names the others too: what of them is in
@@ -142,6 +130,7 @@ static int step_receive(struct fetch *fetch)
 		error = data_results(work, step.count);
 	else
 		work->broken = 1;
+	fetch->told_later |= !work->broken && (work->reply.head.flags & WIRE_LATER);
 	work->broken |= error && fetch->nsteps; /* of what else was asked for nothing is wanted any more */
 	for (uint32_t i = 0; i < step.count && !error; i++) {
 		uint32_t at = step.first + i;
@@ -166,6 +155,7 @@ static int step_receive(struct fetch *fetch)
 static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t from, size_t to, uint32_t timeout_ms)
 {
 	struct fetch fetch = {.work = work, .items = items, .timeout_ms = timeout_ms};
+	struct remote_patience patience = {.until_ms = timeout_ms ? work->begun_ms + timeout_ms : 0};
 	uint32_t n = data_with_room(items, from, to, fetch.index);
 	for (int progress = 1; n && progress;) {
 		uint32_t sent = 0, kept = 0;
@@ -185,6 +175,11 @@ static int fetch_batch(struct data_work *work, struct cairn_item *items, size_t 
 			fetch.again[kept++] = fetch.again[i];
 		}
 		n = kept;
+		if (progress)
+			patience = (struct remote_patience){.until_ms = patience.until_ms};
+		else if (n && fetch.told_later)
+			progress = remote_wait(&patience);
+		fetch.told_later = 0;
 	}
 	return 0;
 }

@@ -189,6 +189,7 @@ int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save
 	struct link_buffer items = {0}, bulk = {0};
 	struct remote_reply reply;
 	uint64_t bulk_bytes = 0;
+	struct remote_patience patience = {.until_ms = save->timeout_ms ? link_now_ms() + save->timeout_ms : 0};
 	if (!request)
 		return CAIRN_E_NOMEM;
 	struct wire_save *to = &request->u.save;
@@ -213,10 +214,9 @@ int remote_save(cairn *store, struct cairn_space *space, const struct cairn_save
 		error = remote_space_number(store->remote, link, space, &to->space);
 		if (!error)
 			error = save_tails(store->remote, link, save, to, &items, &bulk, &bulk_bytes);
-		if (!error && bulk_bytes)
-			error = save_travel(store->remote, link, request, save->timeout_ms, &bulk, bulk_bytes, &reply);
-		else if (!error)
-			error = remote_call(store->remote, link, request, save->timeout_ms, &reply);
+		for (int again = !error; again; again = !error && remote_is_later(&reply) && remote_wait(&patience))
+			error = bulk_bytes ? save_travel(store->remote, link, request, save->timeout_ms, &bulk, bulk_bytes, &reply)
+			                   : remote_call(store->remote, link, request, save->timeout_ms, &reply);
 		remote_link_drop(store->remote, link, error == CAIRN_E_IO);
 		if (!error)
 			error = (int)reply.head.result;

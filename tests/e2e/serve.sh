@@ -80,6 +80,7 @@ dir: $T/conf
 listen:
   - unix:$T/sock
 memory: 16MiB
+in_flight: 24MiB
 flash:
   - path: $T/device.cairn
     budget: 64MiB
@@ -117,6 +118,7 @@ wrong 'dir: d\nmemry: 3\n' '^cairnd: bad.yaml:2: there is no key "memry"; expect
 wrong 'dir: d\nmemory: lots\n' 'bad.yaml:2: memory is "lots"; expected a size'
 wrong 'dir: d\n\nmemory: [1, 2]\n' 'bad.yaml:3: memory is not a single value'
 wrong 'dir: d\ndir: e\n' 'bad.yaml:2: dir is there twice'
+wrong 'dir: d\nin_flight: much\n' 'bad.yaml:2: in_flight is "much"; expected a size'
 wrong 'dir: d\nflash:\n  - budget: 3MiB\n' 'bad.yaml:3: a device of flash without a path'
 wrong 'dir: d\nlisten: http://x\n' 'bad.yaml:2: listen is .*expected places as unix:PATH'
 wrong '- a\n' 'bad.yaml:1: this is no list of keys'

@@ -111,6 +111,9 @@ static int serve_stage(struct conn *conn, const struct wire_head *head, const st
 	if (!bytes || bytes > DAEMON_STAGE_MAX || seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) ||
 	    (uint64_t)stat.st_size < bytes)
 		return reply_error(conn, head, CAIRN_E_INVAL, "staging memory is a memfd that can not shrink, at most 256 MiB");
+	/* A hole that we were the first to touch would be memory of ours, by the count of control groups. */
+	if ((uint64_t)stat.st_blocks * 512 < bytes)
+		return reply_error(conn, head, CAIRN_E_INVAL, "staging memory has its pages: fallocate it");
 	uint8_t *stage = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (stage == MAP_FAILED)
 		return reply_error(conn, head, CAIRN_E_NOMEM, "staging memory can not be mapped");

@@ -155,7 +155,7 @@ static void test_hostile__takes_no_place_nor_number_that_is_not_the_clients(void
 	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	assert_non_null(link);
 	assert_int_equal(remote_stage_fit(store->remote, link, 1000), 0);
-	static const uint64_t wrong[][2] = {{4u << 20, 1}, {UINT64_MAX, 2}, {0, (4u << 20) + 1}, {(4u << 20) - 10, 11}};
+	static const uint64_t wrong[][2] = {{256u << 10, 1}, {UINT64_MAX, 2}, {0, (256u << 10) + 1}, {(256u << 10) - 10, 11}};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 		for (uint32_t type = WIRE_PUT; type <= WIRE_GET; type++) {
 			memset(request, 0, sizeof *request);
@@ -202,7 +202,7 @@ static void test_hostile__refuses_staging_memory_that_could_shrink(void **state)
 	struct wire_request request = {.type = WIRE_HELLO};
 	struct wire_head head;
 	struct link_buffer body = {0};
-	int fds[WIRE_FDS_MAX], memory[3];
+	int fds[WIRE_FDS_MAX], memory[4];
 	struct link *net = connected(&served);
 	uint8_t *bytes = calloc(1, 70000);
 	size_t length = frame_of(&request, bytes);
@@ -214,7 +214,11 @@ static void test_hostile__refuses_staging_memory_that_could_shrink(void **state)
 	assert_int_equal(ftruncate(memory[0], 1 << 20), 0);
 	assert_int_equal(ftruncate(memory[1], 4096), 0);
 	assert_int_equal(fcntl(memory[1], F_ADD_SEALS, F_SEAL_SHRINK), 0);
-	for (int i = 0; i < 3; i++) {
+	memory[3] = memfd_create("a hole", MFD_ALLOW_SEALING); /* whose pages would be the daemon's */
+	assert_int_equal(ftruncate(memory[3], 1 << 20), 0);
+	assert_int_equal(fallocate(memory[3], 0, 0, (1 << 20) - 4096), 0);
+	assert_int_equal(fcntl(memory[3], F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	for (int i = 0; i < 4; i++) {
 		uint8_t text[8];
 		bytes_set64(text, 1 << 20);
 		struct wire_head stage = {.version = WIRE_VERSION, .type = WIRE_STAGE, .nfds = 1, .id = 2, .body_bytes = 8};

@@ -97,7 +97,8 @@ struct cairn_flash {
 };
 
 /* What one tenant may have of the store, and what others may not take from it. Sizes of 0: no quota, nothing reserved.
- * A quota holds always: over it the tenant's own parts go, never another's. What is reserved is not evicted for others:
+ * A quota holds always: over it the tenant's own parts go, never another's; in flash what has to be carried over while
+ * a segment is freed may take one segment more of a device. What is reserved is not evicted for others:
  * memory in whole extents (a quarter of memory_bytes, at most 1 GiB), flash in whole segments, the dead bytes in a
  * tenant's segments being its own. What nobody has reserved goes by worth, as without limits. */
 struct cairn_tenant_limits {

@@ -115,12 +115,20 @@ static int open_closing(const struct flash *flash, const uint8_t tenant[16])
 	return 0;
 }
 
+/* A segment of a tenant at its quota is being freed: what is carried over from it goes before what is new, or it would
+ * need yet another place, and another, beyond the quota. */
+static int carry_first(const struct flash *flash, const uint8_t tenant[16])
+{
+	return flash->victim != UINT32_MAX && !memcmp(flash->ledger.segments[flash->victim].tenant, tenant, 16) &&
+	       !flash->host->may_own(flash->host->arg, flash->device, tenant);
+}
+
 struct open_segment *room_find(struct flash *flash, const struct tier_req *req, int another, enum room_why *ret_why)
 {
 	struct open_segment *ready = NULL;
 	int opening = 0, carried = (req->entry.flags & FMT_PART_MOVED) != 0;
 	*ret_why = ROOM_WAITS;
-	if (!carried && room_carry_only(flash))
+	if (!carried && (room_carry_only(flash) || carry_first(flash, req->tenant)))
 		return NULL;
 	for (int i = 0; i < FLASH_OPEN; i++) {
 		struct open_segment *open = &flash->open[i];

@@ -65,6 +65,7 @@ void life_start(struct run *run)
 	/* Not drawn, so that seeds stay what they were: one in four has a budget, tight or wide. */
 	config->write_bytes_day = run->seed % 4 == 3 ? 1ull << (30 + run->seed / 4 % 16) : 0;
 	draw_faults(run, config);
+	limits_start(run);
 	for (uint32_t s = 0; s < SESSIONS; s++) {
 		run->sessions[s].tenant = (uint8_t)(s % config->ntenants);
 		run->sessions[s].may_none = 1;
@@ -78,12 +79,12 @@ void life_start(struct run *run)
 	}
 	run_note(run,
 	         "%u devices (%u MiB ...), memory %u MiB, catalog %u, %u spaces, parts of %u bytes, crashes %u%%%s%s%s%s"
-	         "%s%s",
+	         "%s%s%s",
 	         config->ndevices, (unsigned)(config->budget_bytes[0] >> 20), (unsigned)(config->memory_bytes >> 20),
 	         (unsigned)(config->catalog_bytes / 62), config->nspaces, config->part_bytes, config->crashes,
 	         config->faults ? ", I/O errors" : "", config->full ? ", full disks" : "", config->damage ? ", damage" : "",
 	         config->chaos ? ", chaos" : "", config->away ? ", devices leave" : "",
-	         config->write_bytes_day ? ", a write budget" : "");
+	         config->write_bytes_day ? ", a write budget" : "", config->limited ? ", limits of tenants" : "");
 }
 
 static void space_describe(struct run *run, uint32_t index)
@@ -156,11 +157,14 @@ void life_open(struct run *run, uint32_t flags)
 	struct cairn_flash flash[DEVICES];
 	for (uint32_t i = 0; i < config->ndevices; i++)
 		flash[i] = (struct cairn_flash){run->paths[i], config->budget_bytes[i]};
+	struct cairn_tenant_limits limits[TENANTS];
 	struct cairn_options options = {
 	    .size = sizeof(options), .flags = CAIRN_OPEN_CREATE | flags, .memory_bytes = config->memory_bytes,
 	    .catalog_bytes = config->catalog_bytes, .flash = flash, .nflash = config->ndevices,
 	    .free_floor_bytes = config->free_floor_bytes, .segment_bytes = 1 << 20, .pin_share_percent = 30 + pick(run, 40),
 	    .flash_write_bytes_day = config->write_bytes_day,
+	    .tenants = limits,
+	    .ntenants = limits_of(run, limits),
 	};
 	int faulty = run->tally && run->step && percent(run, 30);
 	int crashing = run->step && config->crashes && !faulty && percent(run, 15);
@@ -200,8 +204,10 @@ void life_open(struct run *run, uint32_t flags)
 		run_note(run, "  %s", cairn_error_text());
 		run->dead = 0;
 	}
+	limits_changed(run);
 	for (uint32_t i = 0; i < config->nspaces && !run->dead; i++)
 		space_describe(run, i);
+	limits_changed(run);
 	life_faults(run, 1);
 }
 
@@ -271,6 +277,8 @@ void life_end(struct run *run, int crash)
 	}
 	run->deaths = sim_stats(run->world)->crashes + sim_stats(run->world)->kills;
 	run->store = NULL;
+	for (uint32_t i = 0; i < run->config.nspaces; i++)
+		run->spaces[i].handle = NULL;
 	run->dead = 0;
 	if (run->armed)
 		return;

@@ -99,6 +99,7 @@ void run_begin(struct run *run)
 	run->op_wall_s = run_wall(run);
 	run->before = *sim_stats(run->world);
 	run->shut = run_shut(run);
+	limits_begin(run);
 }
 
 void run_end(struct run *run, const char *what)
@@ -116,6 +117,8 @@ void run_end(struct run *run, const char *what)
 	if (run_now(run) - run->op_ns > CALL_NS_MAX * 1000000000ull)
 		run_fail(run, "%s took %llu s", what, (unsigned long long)((run_now(run) - run->op_ns) / 1000000000));
 	model_events(run);
+	limits_end(run);
+	run->acting = -1;
 	sessions_tick(run);
 }
 
@@ -130,7 +133,8 @@ int run_roomy(const struct run *run)
 	for (uint32_t i = 0; i < run->config.ndevices; i++)
 		least = run->config.budget_bytes[i] < least ? run->config.budget_bytes[i] : least;
 	return run->put_bytes * 3 + (9ull << 20) < least && !run->config.full && !run->config.faults &&
-	       run->config.catalog_bytes >= 1 << 20 && run->nblocks < 4000 && !run->shrunk;
+	       run->config.catalog_bytes >= 1 << 20 && run->nblocks < 4000 && !run->shrunk &&
+	       !run->config.limited;
 }
 
 static void step(struct run *run)
@@ -142,6 +146,7 @@ static void step(struct run *run)
 		{300, op_put},        {250, op_get},    {60, op_lease}, {90, op_match},  {25, op_hint},   {35, op_drop},
 		{5, op_drop_wide},    {25, op_sync},    {50, op_save},  {45, op_resume}, {15, op_forget}, {15, op_pin},
 		{8, op_session_list}, {20, op_explain}, {60, op_life},  {20, op_space},  {20, op_time},   {10, op_heal},
+		{25, op_limits},
 	};
 	uint32_t all = 0, at;
 	for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)

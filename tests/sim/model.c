@@ -261,8 +261,10 @@ static void event(struct run *run, const struct cairn_event *e)
 			run_fail(run, "block %u part %u was dropped, or never put, and is stored", number, e->part);
 		*tier = 1;
 		part->stored_op = run->op;
+		limits_event(run, block, e);
 		return;
 	}
+	limits_event(run, block, e); /* before the event is in the model */
 	if (!*tier)
 		run_fail(run, "block %u part %u left tier %u, where it was not", number, e->part, e->tier);
 	*tier = 0;

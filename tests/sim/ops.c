@@ -115,6 +115,9 @@ static void put_failed(struct run *run, const struct batch *batch, uint32_t i, u
 	case CAIRN_E_CONFLICT:
 		excused = (batch->there[i] || part->stored_op == run->op) && batch->items[i].ret_bytes != batch->room[i];
 		break;
+	case CAIRN_E_QUOTA:
+		excused |= limits_excuse(run, block->space, 1) || limits_excuse(run, block->space, 0);
+		break;
 	case CAIRN_E_FULL:
 		excused |= !run_roomy(run);
 		break;
@@ -131,6 +134,9 @@ static void put_failed(struct run *run, const struct batch *batch, uint32_t i, u
 	default:
 		excused = 0;
 	}
+	/* With nothing held, only what is kept for good can be in the way. */
+	if (run->unfair && !run_troubled(run) && !session_kept(run, run->spaces[block->space].tenant))
+		excused = 0;
 	if (!excused)
 		run_fail(run, "put: block %u part %u (%llu bytes): %s: %s", batch->block[i], batch->part[i],
 		         (unsigned long long)batch->room[i], cairn_status_name(status), cairn_error_text());
@@ -180,6 +186,7 @@ static void put_batch(struct run *run, struct batch *batch, uint32_t space, uint
 	struct cairn_call call = {.size = sizeof(call), .timeout_ms = timeout_ms, .durability = durability,
 	                          .background = (uint32_t)percent(run, 10)};
 	run_begin(run);
+	run->acting = run->spaces[space].tenant;
 	long good = batch_call(run, batch, 1, space, &call);
 	run_end(run, "put");
 	long counted = 0;
@@ -294,6 +301,9 @@ static void get_judge(struct run *run, const struct batch *batch, uint32_t i, ui
 		for (int l = 0; l < LEASES; l++)
 			excused |= run->leases[l].lease != NULL;
 		break;
+	case CAIRN_E_QUOTA:
+		excused = limits_excuse(run, block->space, 1);
+		break;
 	case CAIRN_E_LATE:
 		excused = timeout_ms != 0;
 		break;
@@ -314,6 +324,7 @@ static void get_batch(struct run *run, struct batch *batch, uint32_t space, uint
 {
 	struct cairn_call call = {.size = sizeof(call), .timeout_ms = timeout_ms, .background = (uint32_t)percent(run, 10)};
 	run_begin(run);
+	run->acting = run->spaces[space].tenant;
 	long good = batch_call(run, batch, 0, space, &call);
 	run_end(run, "get");
 	long counted = 0;
@@ -356,6 +367,15 @@ void op_get(struct run *run)
 	run_note(run, "get %u parts up to block %d", batch.n, first);
 	if (batch.n)
 		get_batch(run, &batch, space, percent(run, 5) ? 1 + pick(run, 20) : 0);
+}
+
+void op_get_block(struct run *run, uint32_t number)
+{
+	static struct batch batch;
+	batch.n = 0;
+	for (uint32_t p = 0; p < run->blocks[number].nparts; p++)
+		get_add(run, &batch, number, p, 0);
+	get_batch(run, &batch, run->blocks[number].space, 0);
 }
 
 void op_get_all(struct run *run)
@@ -422,6 +442,7 @@ void op_lease(struct run *run)
 	int was = part_there(part);
 	run_note(run, "lease block %d part %u", number, index);
 	run_begin(run);
+	run->acting = run->spaces[block->space].tenant;
 	int status = cairn_lease_take(run->store, run->spaces[block->space].handle, &item, NULL, &lease->lease);
 	run_end(run, "lease");
 	run->tally->leases++;
@@ -442,7 +463,7 @@ void op_lease(struct run *run)
 		excused = run->config.chaos || run->config.damage || run->config.errors.rot_read_ppm;
 		part->must = 0;
 	}
-	if (status == CAIRN_E_BUSY)
+	if (status == CAIRN_E_BUSY || (status == CAIRN_E_QUOTA && limits_excuse(run, block->space, 1)))
 		excused = 1; /* the bound of leases */
 	if (!excused)
 		run_fail(run, "lease: block %d part %u: %s", number, index, cairn_status_name(status));

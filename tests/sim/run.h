@@ -25,6 +25,7 @@ enum {
 	LEASES = 6,
 	MATCHES = 3,
 	DEVICES = 3,
+	TENANTS = 3,         /* that a run may have; the last has the limits of all that are not named */
 	PATH = 20,           /* blocks of a chain */
 	BATCH = 24,          /* items of a batch */
 	PART_BYTES = 512 << 10,
@@ -97,6 +98,19 @@ struct match {
 	uint8_t parts[PATH];      /* mask: were there when it was taken */
 };
 
+/* Limits of a tenant, in percent of what there is; 0: none. */
+struct limits {
+	uint32_t memory_quota, memory_reserved, flash_quota, flash_reserved, share;
+};
+
+/* What a tenant had before a call, and what the call's events say. */
+struct had {
+	uint64_t memory_bytes, extents, flash_bytes;
+	uint32_t lost[2];   /* a block that was evicted from memory, from flash, + 1 */
+	uint8_t stored[2];  /* something of it came into memory, into flash */
+	uint8_t dirty;      /* something is in memory alone: it is on its way to flash, perhaps */
+};
+
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 struct config {
@@ -112,6 +126,7 @@ struct config {
 	int damage;             /* of one copy of something, which must lose nothing */
 	int chaos;              /* damage anywhere: only wrong bytes and drops are judged */
 	int away;               /* devices go and come back */
+	int limited;            /* tenants have limits */
 	struct sim_faults errors;
 };
 
@@ -160,6 +175,14 @@ struct run {
 		uint8_t *bytes;     /* of a device that is away; NULL: it is there */
 		uint64_t length;
 	} away[DEVICES];
+	struct limits limits[TENANTS];
+	struct had had[TENANTS];
+	struct {
+		uint64_t memory_bytes; /* it had when its limits were looked at last */
+		uint32_t segments[DEVICES];
+	} over[TENANTS];
+	int acting;             /* the tenant that the call is of; -1: of none, or of several */
+	int unfair;             /* a put has to succeed, or somebody is starved */
 	uint8_t *arena;         /* BATCH parts */
 	struct tally *tally;
 };
@@ -211,6 +234,7 @@ static inline uint32_t block_number(const struct run *run, const struct block *b
 void op_put(struct run *run);
 void op_put_items(struct run *run, const int32_t *blocks, uint32_t nblocks, uint32_t durability, uint32_t timeout_ms);
 void op_get(struct run *run);
+void op_get_block(struct run *run, uint32_t number); /* which was put just now */
 void op_get_all(struct run *run); /* everything there is, once */
 void op_lease(struct run *run);
 void op_match(struct run *run);
@@ -222,7 +246,18 @@ void op_explain(struct run *run);
 void lease_end(struct run *run, struct lease *lease);
 void match_end(struct run *run, struct match *match);
 
+/* limits.c */
+void limits_start(struct run *run);
+uint32_t limits_of(const struct run *run, struct cairn_tenant_limits ret[TENANTS]);
+void limits_begin(struct run *run);
+void limits_event(struct run *run, const struct block *block, const struct cairn_event *e);
+void limits_end(struct run *run);
+void limits_changed(struct run *run);
+int limits_excuse(const struct run *run, uint32_t space, int memory);
+void op_limits(struct run *run);
+
 /* sessions.c */
+int session_kept(const struct run *run, uint32_t tenant); /* a session of the tenant is kept, or may be */
 void op_save(struct run *run);
 void op_resume(struct run *run);
 void op_forget(struct run *run);

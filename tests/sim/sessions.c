@@ -78,6 +78,16 @@ int session_keeps(const struct run *run, const struct block *block)
 	return 0;
 }
 
+int session_kept(const struct run *run, uint32_t tenant)
+{
+	for (uint32_t s = 0; s < SESSIONS; s++)
+		for (uint32_t i = 0; i < MAYBE; i++)
+			if (run->sessions[s].tenant == tenant && i < run->sessions[s].n &&
+			    (run->sessions[s].may[i].pinned || run->sessions[s].may[i].expires_low_s))
+				return 1;
+	return 0;
+}
+
 void session_block_dropped(struct run *run, int32_t number)
 {
 	for (uint32_t s = 0; s < SESSIONS; s++)
@@ -144,7 +154,7 @@ static int save_excused(struct run *run, int error, const struct saved *saved, i
 	if (error == CAIRN_E_NOENT)
 		return missing;
 	if (error == CAIRN_E_QUOTA)
-		return keeping;
+		return keeping || limits_excuse(run, saved->space, 0) || limits_excuse(run, saved->space, 1);
 	if (error == CAIRN_E_FULL)
 		return !run_roomy(run) || run_troubled(run) || run->decisions > 60;
 	if (error == CAIRN_E_BUSY)

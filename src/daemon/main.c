@@ -347,8 +347,8 @@ static int memory_fit(struct conf *conf)
 	if (memory + conf_in_flight(conf) <= room)
 		return 0;
 	fprintf(stderr,
-	        "cairnd: memory of %llu MiB, in_flight of %llu MiB, and %llu MiB beside them, are over the limit of %llu MiB "
-	        "in %s: lower memory or in_flight, or raise the limit\n",
+	        "cairnd: memory of %llu MiB, in_flight of %llu MiB, and %llu MiB beside them, are over the limit of %llu "
+	        "MiB in %s: lower memory or in_flight, or raise the limit\n",
 	        (unsigned long long)memory >> 20, (unsigned long long)conf_in_flight(conf) >> 20,
 	        (unsigned long long)own >> 20, (unsigned long long)limit >> 20, file);
 	return -1;

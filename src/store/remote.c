@@ -525,7 +525,8 @@ int remote_stage_fit(struct remote *remote, struct remote_link *link, uint64_t b
 	/* Sealed, or the daemon would not read it: memory that shrinks under a reader kills it. */
 	int fd = memfd_create("cairn-stage", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	uint8_t *stage = MAP_FAILED;
-	if (fd >= 0 && !ftruncate(fd, (off_t)room) && !fallocate(fd, 0, 0, (off_t)room) && !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (fd >= 0 && !ftruncate(fd, (off_t)room) && !fallocate(fd, 0, 0, (off_t)room) &&
+	    !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		stage = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	int error = stage == MAP_FAILED
 	                ? err_set(CAIRN_E_NOMEM, "no shared memory of %llu MiB", (unsigned long long)room >> 20)

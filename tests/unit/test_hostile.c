@@ -155,7 +155,8 @@ static void test_hostile__takes_no_place_nor_number_that_is_not_the_clients(void
 	struct remote_link *link = remote_link_take(store->remote, 0, &error);
 	assert_non_null(link);
 	assert_int_equal(remote_stage_fit(store->remote, link, 1000), 0);
-	static const uint64_t wrong[][2] = {{256u << 10, 1}, {UINT64_MAX, 2}, {0, (256u << 10) + 1}, {(256u << 10) - 10, 11}};
+	static const uint64_t wrong[][2] = {
+		{256u << 10, 1}, {UINT64_MAX, 2}, {0, (256u << 10) + 1}, {(256u << 10) - 10, 11}};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 		for (uint32_t type = WIRE_PUT; type <= WIRE_GET; type++) {
 			memset(request, 0, sizeof *request);

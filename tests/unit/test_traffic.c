@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* src/daemon/traffic.c: what is under way stays within its bound; what is larger goes in pieces, what is small always. */
+/* src/daemon/traffic.c: what is under way stays within its bound; what is larger goes in pieces, small ones always. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -189,13 +189,20 @@ endif()
 # that has what they need (tools/setup-python.sh) they are skipped.
 file(GLOB python_tests CONFIGURE_DEPENDS python/tests/test_*.py python/tests/ci_*.py)
 if("python" IN_LIST CAIRN_TESTS)
+	# A Python that was built without it takes the address sanitizer only so.
+	set(preload)
+	if(CAIRN_SANITIZE MATCHES "address")
+		execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libasan.so
+			OUTPUT_VARIABLE preload OUTPUT_STRIP_TRAILING_WHITESPACE)
+	endif()
 	foreach(source ${python_tests})
 		cmake_path(GET source STEM name)
 		set(ci)
 		if(name MATCHES "^ci_")
 			set(ci CI)
 		endif()
-		cairn_test(python ${name} ${ci} COMMAND bash ${PROJECT_SOURCE_DIR}/tools/test-python.sh
+		cairn_test(python ${name} ${ci} COMMAND ${CMAKE_COMMAND} -E env "CAIRN_PRELOAD=${preload}"
+			bash ${PROJECT_SOURCE_DIR}/tools/test-python.sh
 			${CAIRN_PYTHON_FOUND} ${CMAKE_BINARY_DIR}/python ${source})
 	endforeach()
 endif()

@@ -12,4 +12,9 @@ if [[ $python == none ]] || ! "$python" -B -c 'import cffi, pytest' 2>/dev/null;
     echo "skipped: no Python environment (tools/setup-python.sh makes it)"
     exit 77
 fi
-exec env PYTHONPATH="$folder" "$python" -B -m pytest "$@"
+export PYTHONPATH=$folder
+if [[ -n ${CAIRN_PRELOAD:-} ]]; then
+    # Python's own allocator would hide what is used after it was freed; what it never frees is not a leak of ours.
+    export PYTHONMALLOC=malloc ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" LD_PRELOAD=$CAIRN_PRELOAD
+fi
+exec "$python" -B -X faulthandler -m pytest "$@"

@@ -69,6 +69,8 @@ class Planes:
     def __init__(self, planes: Sequence[Tuple[int, int, int]], owner: object = None) -> None:
         self.array = ffi.new("struct cairnkv_plane[]", max(1, len(planes)))
         for to, (address, stride, length) in zip(self.array, planes):
+            if not address:
+                raise Invalid("the address of a plane is 0")
             to.address, to.stride, to.length = address, stride, length
         self.count = len(planes)
         self.owner = owner
@@ -218,6 +220,8 @@ class Packed:
             buf.length = len(data)
         elif len(source) == 2:
             buf.offset, buf.length = source
+            if buf.offset == 0 and buf.length:
+                raise Invalid("the address of a buffer is 0")
         else:
             region, buf.offset, buf.length = source
             self.alive.append(region._raw())

@@ -87,6 +87,7 @@ if("rules" IN_LIST CAIRN_TESTS)
 	foreach(rule layers style docs)
 		cairn_test(rules ${rule} COMMAND python3 -B ${PROJECT_SOURCE_DIR}/tools/check-${rule}.py)
 	endforeach()
+	cairn_test(rules python COMMAND bash ${PROJECT_SOURCE_DIR}/tools/check-python.sh ${CAIRN_PYTHON_FOUND})
 	cairn_test(rules exports COMMAND bash ${PROJECT_SOURCE_DIR}/tools/check-exports.sh $<TARGET_FILE:cairn_shared>)
 endif()
 

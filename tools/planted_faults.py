@@ -121,7 +121,15 @@ def test_target(test):
         return f"fuzz_{rest}"
     if kind in ("torture", "e2e") and colon:
         return None  # a script: it says itself what it needs
-    raise Trouble(f"test {test}: write test_NAME, sim, sim:A-B, fuzz:NAME, torture:NAME or e2e:NAME")
+    if kind == "python" and colon:
+        return "cairnkv"
+    raise Trouble(f"test {test}: write test_NAME, sim, sim:A-B, fuzz:NAME, torture:NAME, e2e:NAME or python:NAME")
+
+
+def python_find():
+    """The Python of tools/setup-python.sh; "" where it is not there."""
+    found = subprocess.run([os.path.join(ROOT, "tools", "setup-python.sh"), "--find"], capture_output=True, check=False)
+    return found.stdout.decode().strip()
 
 
 def test_targets(test, tree):
@@ -163,6 +171,9 @@ def test_command(test, tree, build):
         return [os.path.join(build, "cairn-sim"), "--seeds", rest or SEEDS]
     if kind == "fuzz":
         return [os.path.join(build, f"fuzz_{rest}")]
+    if kind == "python":
+        return ["bash", os.path.join(tree, "tools", "test-python.sh"), python_find(), os.path.join(build, "python"),
+                os.path.join(tree, "python", "tests", rest + ".py")]
     script = os.path.join(tree, "tests", kind, rest + ".sh")
     return ["bash", script] if os.path.exists(script) else [os.path.join(build, rest)]
 
@@ -428,6 +439,11 @@ def main():
             for fault in faults:
                 print(f"{fault.name}: {fault.what}\n    by {' '.join(fault.tests)}")
             return 0
+        if not python_find():
+            least = [fault for fault in faults if not all(test.startswith("python:") for test in fault.tests)]
+            if len(least) < len(faults):
+                print(f"planted-faults: {len(faults) - len(least)} left out: no Python (tools/setup-python.sh)")
+            faults = least
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if options.work:
             os.makedirs(options.work, exist_ok=True)

@@ -294,7 +294,7 @@ class Session(Held):
         self.close()
 
 
-@ffi.def_extern(name="cairnkv_fence", error=1)  # type: ignore[untyped-decorator]
+@ffi.def_extern(name="cairnkv_fence", error=1)
 def _on_fence(arg: Any) -> int:
     region: _Fence = ffi.from_handle(arg)
     try:

@@ -101,7 +101,7 @@ class _Progress:
         self.error: Optional[BaseException] = None
 
 
-@ffi.def_extern(name="cairnkv_progress", error=1)  # type: ignore[untyped-decorator]
+@ffi.def_extern(name="cairnkv_progress", error=1)
 def _on_progress(arg: Any, done: int, whole: int) -> int:
     progress: _Progress = ffi.from_handle(arg)
     try:

@@ -29,8 +29,8 @@ def space_of(store):
 
 
 def run(script: str, *words: str) -> str:
-    done = subprocess.run([sys.executable, "-B", "-X", "faulthandler", "-c", HEAD + script, *words], capture_output=True,
-                          text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-B", "-X", "faulthandler", "-c", HEAD + script, *words],
+                          capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
     return done.stdout
@@ -148,6 +148,8 @@ print("end")
     server.process.send_signal(signal.SIGCONT)
 
 
+# gcc 12's sanitizer does not let go of its allocator's locks in a child, if another thread held them at the fork.
+@pytest.mark.skipif("CAIRN_PRELOAD" in os.environ and os.environ["CAIRN_PRELOAD"] != "", reason="the address sanitizer")
 def test_life__children_are_told_when_forked(folder: Path) -> None:
     script = """
 store = open_store()
@@ -158,8 +160,9 @@ region = store.region(bytearray(10))
 session_of = lambda: store.resume("none")
 pid = os.fork()
 if pid == 0:
-    for call in (store.stat, store.close, match.ticket, queue.fileno, queue.wait, lease.verify, space.derive, session_of,
-                 lambda: lease.view, lambda: store.get(space, []), lambda: queue.get(space, []), lambda: space.text):
+    for call in (store.stat, store.close, match.ticket, queue.fileno, queue.wait, lease.verify, space.derive,
+                 session_of, lambda: lease.view, lambda: store.get(space, []), lambda: queue.get(space, []),
+                 lambda: space.text):
         try:
             call()
         except cairnkv.Forked as error:
@@ -201,8 +204,8 @@ def test_life__errors_have_classes(folder: Path, here: Store) -> None:
         Store(f"unix:{folder}/no.sock")
 
 
-WRONG: List[Any] = [None, -1, 1 << 70, 1.5, "text", b"", b"short", object(), [], {}, [None], [b"x"], (1,), ("a", "b"), bytes(31),
-                    {1 << 40: []}, [object()], "\0", "\ud800"]
+WRONG: List[Any] = [None, -1, 1 << 70, 1.5, "text", b"", b"short", object(), [], {}, [None], [b"x"], (1,), ("a", "b"),
+                    bytes(31), {1 << 40: []}, [object()], "\0", "\ud800"]
 FINE = (TypeError, ValueError, OverflowError, BufferError, AttributeError, LookupError, cairnkv.CairnError)
 
 
@@ -215,34 +218,38 @@ def test_life__wrong_arguments_raise(here: Store, space: Space, folder: Path) ->
     calls: List[Callable[[Any], object]] = [
         lambda x: Store(x), lambda x: Store(folder / "n", memory_bytes=x), lambda x: Store(folder / "n", flash=x),
         lambda x: Store(folder / "n", peers=x), lambda x: Store(folder / "n", tenants=x),
-        lambda x: Store(folder / "n", token_file=x),
-        lambda x: here.space(x), lambda x: here.space(tenant=x), lambda x: here.space(weights=x), lambda x: here.space(groups=x),
-        lambda x: here.space(parts=x), lambda x: here.space(fields=x), lambda x: here.space(layers=x),
+        lambda x: Store(folder / "n", token_file=x), lambda x: here.space(x), lambda x: here.space(tenant=x),
+        lambda x: here.space(weights=x), lambda x: here.space(groups=x), lambda x: here.space(parts=x),
+        lambda x: here.space(fields=x), lambda x: here.space(layers=x),
         lambda x: Desc(kv_dtype="f16", groups=[Group(x)]).id(), lambda x: Desc(kv_dtype="f16", parts=[Part(x)]).id(),
         lambda x: here.put(x, []), lambda x: here.put(space, x), lambda x: here.put(space, [Item(key, x)]),
-        lambda x: here.put(space, [], durability=x), lambda x: here.get(space, [], timeout_ms=x),
-        lambda x: Item(x), lambda x: Item(key, parent=x), lambda x: here.put(space, [Item(key, b"x", group=x)]),
-        lambda x: here.put(space, [Item(key, b"x", part=x)]), lambda x: here.put(space, [Item(key, b"x", engine_hash=x)]),
-        lambda x: here.get(space, [Item(key, [x])]), lambda x: here.get(space, [Item(key, (x, 4))]),
-        lambda x: here.get(space, [Item(key, (x, 0, 4))]), lambda x: Planes(x), lambda x: Batch(x, Planes([]), [0]),
-        lambda x: Batch([key], x, [0]), lambda x: Batch([key], Planes([]), x), lambda x: Batch([key], Planes([]), [x]),
+        lambda x: here.put(space, [], durability=x), lambda x: here.get(space, [], timeout_ms=x), lambda x: Item(x),
+        lambda x: Item(key, parent=x), lambda x: here.put(space, [Item(key, b"x", group=x)]),
+        lambda x: here.put(space, [Item(key, b"x", part=x)]),
+        lambda x: here.put(space, [Item(key, b"x", engine_hash=x)]), lambda x: here.get(space, [Item(key, [x])]),
+        lambda x: here.get(space, [Item(key, (x, 4))]), lambda x: here.get(space, [Item(key, (x, 0, 4))]),
+        lambda x: Planes(x), lambda x: Batch(x, Planes([]), [0]), lambda x: Batch([key], x, [0]),
+        lambda x: Batch([key], Planes([]), x), lambda x: Batch([key], Planes([]), [x]),
         lambda x: Batch([key], Planes([]), [0], parents=x), lambda x: Batch([key], Planes([]), [0], engine_hashes=x),
         lambda x: here.lease(space, x), lambda x: here.lease(space, key, group=x), lambda x: here.read(space, x),
         lambda x: here.match(space, x), lambda x: here.match(space, [key], parts=x), lambda x: here.match(x, [key]),
-        lambda x: here.join(space, x), lambda x: here.hint(space, x, 1), lambda x: here.hint(space, [key], x),
+        lambda x: here.join(space, x), lambda x: here.hint(space, x, cairnkv.Hint.PAUSE),
+        lambda x: here.hint(space, [key], x),
         lambda x: here.region(x), lambda x: here.region(fd=x, length=10), lambda x: here.queue(x),
-        lambda x: here.save(space, x, [key]), lambda x: here.save(space, "s", x), lambda x: here.save(space, "s", [key], state=x),
-        lambda x: here.save(space, "s", [key], tails=x), lambda x: here.resume(x), lambda x: here.resume("s", tenant=x),
-        lambda x: here.sessions(x), lambda x: here.session_pin(x), lambda x: here.session_forget(x),
-        lambda x: here.session_close(x), lambda x: here.parts(x), lambda x: here.events(x), lambda x: here.events(0, x),
-        lambda x: here.explain(x, key), lambda x: here.explain(space, x), lambda x: here.explain(space, key, x),
-        lambda x: here.drop(space, x), lambda x: here.drop_space(x), lambda x: here.drop_tenant(x), lambda x: here.limits(x),
-        lambda x: match.agree(x, 16), lambda x: match.agree(1, x), lambda x: queue.put(space, x), lambda x: queue.get(x, []),
-        lambda x: queue.wait(x), lambda x: queue.wait(0, x), lambda x: queue.cancel(x), lambda x: derive.tokens(x),
-        lambda x: derive.tokens([1], x), lambda x: derive.hash(x), lambda x: derive.hashes(x), lambda x: derive.block(x),
-        lambda x: space.derive(x), lambda x: cairnkv.weights_digest(x), lambda x: cairnkv.check(x),
-        lambda x: cairnkv.explain_desc(x, Desc()), lambda x: cairnkv.token_new(x), lambda x: cairnkv.token_list(x),
-        lambda x: cairnkv.token_revoke(folder, x), lambda x: cairnkv.program(x),
+        lambda x: here.save(space, x, [key]), lambda x: here.save(space, "s", x),
+        lambda x: here.save(space, "s", [key], state=x), lambda x: here.save(space, "s", [key], tails=x),
+        lambda x: here.resume(x), lambda x: here.resume("s", tenant=x), lambda x: here.sessions(x),
+        lambda x: here.session_pin(x), lambda x: here.session_forget(x), lambda x: here.session_close(x),
+        lambda x: here.parts(x), lambda x: here.events(x), lambda x: here.events(0, x), lambda x: here.explain(x, key),
+        lambda x: here.explain(space, x), lambda x: here.explain(space, key, x), lambda x: here.drop(space, x),
+        lambda x: here.drop_space(x), lambda x: here.drop_tenant(x), lambda x: here.limits(x),
+        lambda x: match.agree(x, 16), lambda x: match.agree(1, x), lambda x: queue.put(space, x),
+        lambda x: queue.get(x, []), lambda x: queue.wait(x), lambda x: queue.wait(0, x), lambda x: queue.cancel(x),
+        lambda x: derive.tokens(x), lambda x: derive.tokens([1], x), lambda x: derive.hash(x),
+        lambda x: derive.hashes(x), lambda x: derive.block(x), lambda x: space.derive(x),
+        lambda x: cairnkv.weights_digest(x), lambda x: cairnkv.check(x), lambda x: cairnkv.explain_desc(x, Desc()),
+        lambda x: cairnkv.token_new(x), lambda x: cairnkv.token_list(x), lambda x: cairnkv.token_revoke(folder, x),
+        lambda x: cairnkv.program(x),
     ]
     raised = 0
     for call in calls:

@@ -85,7 +85,8 @@ def test_parts__batch_moves_blocks_when_in_planes(store: Store, space: Space) ->
         assert match.tokens == 128 and match.bytes == 8 * 4 * 4096
     back = [bytearray(64 * 1024) for _ in layers]
     at = [ctypes.addressof(ctypes.c_char.from_buffer(layer)) for layer in back]
-    batch = Batch(b"".join(keys), Planes([(address, 4096, 4096) for address in at], owner=back), [15 - i for i in range(8)])
+    planes_back = Planes([(address, 4096, 4096) for address in at], owner=back)
+    batch = Batch(b"".join(keys), planes_back, [15 - i for i in range(8)])
     assert store.get(space, batch) == 8 and batch.ok == 8 and len(batch) == 8
     assert (batch.status(7), batch.tier(7), batch.bytes(7)) == (Status.OK, Tier.MEMORY, 4 * 4096)
     for view, layer in zip(views, back):

@@ -73,7 +73,7 @@ def test_queue__batches_complete_when_waited_for(store: Store, space: Space, blo
         with pytest.raises(cairnkv.Invalid, match="in flight"):
             store.get(space, pending.items)
         assert queue.wait(WAIT_S) == [pending] and pending.result == 8 and rooms == data
-        assert [one.status for one in pending.items] == [Status.OK] * 8
+        assert [one.status for one in pending.items] == [Status.OK] * 8  # type: ignore[union-attr]
     with pytest.raises(cairnkv.Closed):
         queue.wait()
     with pytest.raises(cairnkv.Closed):
@@ -167,7 +167,7 @@ def test_queue__cancel_takes_what_has_not_begun(server: Server, remote: Store, f
             assert queue.wait(WAIT_S)
         with pytest.raises(cairnkv.Canceled):
             _ = cancelled[0].result
-        assert cancelled[0].items[0].status is Status.CANCELED
+        assert cancelled[0].items[0].status is Status.CANCELED  # type: ignore[index]
         assert not queue.cancel(pending[0])
 
 

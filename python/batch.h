@@ -1,12 +1,106 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The few loops over hundreds of items that would be slow in Python. Compiled into the extension; sees cairn.h alone.
+ * What the extension does in C besides cairn.h: loops over hundreds of items, which would be slow in Python, and what must
+ * not be torn apart: a signal's handler may raise an exception between any two steps of Python, and finalizers of Python
+ * may run in any order.
  *
- * Threads: any, on memory of the caller. Memory: nothing is kept.
+ * Threads: any. Memory: on the caller's; a struct cairnkv_life is freed with the last that refers to it.
+ * Invariant: a store is closed after all that it handed out was given back.
  */
-#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "cairn/cairn.h"
+
+/* ---- the life of a store, and of what it hands out ---------------------------------------------------------------- */
+
+struct cairnkv_life {
+	cairn *store; /* NULL: closed */
+	long refs;    /* one of the handle, one of each cell */
+	long pid;     /* of another process after a fork: it is the parent's, and nothing is given back or closed here */
+};
+
+enum { CAIRNKV_LEASE, CAIRNKV_MATCH, CAIRNKV_SESSION, CAIRNKV_QUEUE, CAIRNKV_REGION };
+
+struct cairnkv_cell {
+	struct cairnkv_life *life;
+	void *pointer; /* what C handed out; NULL: nothing yet */
+	int kind;
+};
+
+static void cairnkv_life_drop(struct cairnkv_life *life)
+{
+	if (!life || __atomic_sub_fetch(&life->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (life->store && life->pid == getpid())
+		cairn_close(life->store);
+	free(life);
+}
+
+/* NULL: no memory. */
+static struct cairnkv_life *cairnkv_life_new(void)
+{
+	struct cairnkv_life *life = calloc(1, sizeof(*life));
+	if (life) {
+		life->refs = 1;
+		life->pid = getpid();
+	}
+	return life;
+}
+
+static int cairnkv_life_open(struct cairnkv_life *life, const char *place, const struct cairn_options *options)
+{
+	return life ? cairn_open(place, options, &life->store) : CAIRN_E_NOMEM;
+}
+
+/* Nobody is in a call, and nobody begins one. BUSY: something is held. */
+static int cairnkv_life_close(struct cairnkv_life *life)
+{
+	if (__atomic_load_n(&life->refs, __ATOMIC_ACQUIRE) > 1)
+		return CAIRN_E_BUSY;
+	cairn *store = life->store;
+	life->store = NULL;
+	return store ? cairn_close(store) : 0;
+}
+
+static void cairnkv_cell_open(struct cairnkv_cell *cell, struct cairnkv_life *life, int kind)
+{
+	__atomic_add_fetch(&life->refs, 1, __ATOMIC_RELAXED);
+	cell->kind = kind;
+	cell->life = life;
+}
+
+/* The finalizer of a cell: gives back what it holds. */
+static void cairnkv_cell_close(struct cairnkv_cell *cell)
+{
+	struct cairnkv_life *life = cell->life;
+	void *pointer = cell->pointer;
+	cell->life = NULL;
+	cell->pointer = NULL;
+	if (!life)
+		return;
+	if (pointer && life->store && life->pid == getpid())
+		switch (cell->kind) {
+		case CAIRNKV_LEASE:
+			cairn_lease_release(life->store, pointer);
+			break;
+		case CAIRNKV_MATCH:
+			cairn_match_release(life->store, pointer);
+			break;
+		case CAIRNKV_SESSION:
+			cairn_session_free(pointer);
+			break;
+		case CAIRNKV_QUEUE:
+			cairn_queue_close(pointer);
+			break;
+		case CAIRNKV_REGION:
+			(void)cairn_region_unregister(life->store, pointer);
+			break;
+		}
+	cairnkv_life_drop(life);
+}
+
+/* ---- items -------------------------------------------------------------------------------------------------------- */
 
 struct cairnkv_plane {
 	uint64_t address, stride, length;
@@ -52,6 +146,22 @@ static int cairnkv_derive_hashes(cairn_derive *derive, const uint8_t *hashes, si
 			return error;
 	}
 	return 0;
+}
+
+/* A signal's handler may raise an exception after any call, before Python has looked at what it returned. So what C has
+ * taken, and what it has given back, is noted where it is found again. */
+static void cairnkv_submit(cairn_queue *queue, int put, const cairn_space *space, struct cairn_item *items, size_t n,
+                           const struct cairn_call *call, uint64_t tag, int *ret_status)
+{
+	*ret_status = put ? cairn_put_submit(queue, space, items, n, call, tag)
+	                  : cairn_get_submit(queue, space, items, n, call, tag);
+}
+
+/* Does nothing where completions of an earlier call are still there. */
+static void cairnkv_wait(cairn_queue *queue, struct cairn_completion *done, size_t max, int timeout_ms, long *ret_count)
+{
+	if (*ret_count <= 0)
+		*ret_count = cairn_queue_wait(queue, done, max, timeout_ms);
 }
 
 static void cairnkv_statuses(const struct cairn_item *items, size_t n, int32_t *ret_statuses)

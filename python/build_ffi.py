@@ -9,6 +9,23 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from header import cdef  # noqa: E402
 
 HELPERS = """
+struct cairnkv_life {
+    cairn *store;
+    long refs;
+    long pid;
+};
+enum { CAIRNKV_LEASE, CAIRNKV_MATCH, CAIRNKV_SESSION, CAIRNKV_QUEUE, CAIRNKV_REGION };
+struct cairnkv_cell {
+    struct cairnkv_life *life;
+    void *pointer;
+    int kind;
+};
+void cairnkv_life_drop(struct cairnkv_life *life);
+struct cairnkv_life *cairnkv_life_new(void);
+int cairnkv_life_open(struct cairnkv_life *life, const char *place, const struct cairn_options *options);
+int cairnkv_life_close(struct cairnkv_life *life);
+void cairnkv_cell_open(struct cairnkv_cell *cell, struct cairnkv_life *life, int kind);
+void cairnkv_cell_close(struct cairnkv_cell *cell);
 struct cairnkv_plane {
     uint64_t address, stride, length;
 };
@@ -17,6 +34,9 @@ void cairnkv_fill(struct cairn_item *items, struct cairn_buf *bufs, const cairn_
                   uint16_t group, uint16_t part, uint32_t flags);
 void cairnkv_fill_hashes(struct cairn_item *items, size_t n, const uint8_t *hashes, uint32_t length);
 int cairnkv_derive_hashes(cairn_derive *derive, const uint8_t *hashes, size_t length, size_t n, cairn_key *keys);
+void cairnkv_submit(cairn_queue *queue, int put, const cairn_space *space, struct cairn_item *items, size_t n,
+                    const struct cairn_call *call, uint64_t tag, int *ret_status);
+void cairnkv_wait(cairn_queue *queue, struct cairn_completion *done, size_t max, int timeout_ms, long *ret_count);
 void cairnkv_statuses(const struct cairn_item *items, size_t n, int32_t *ret_statuses);
 """
 

@@ -2,18 +2,17 @@
 """The life of an open store, and of what it hands out.
 
 The C library asks that cairn_close is the last call, and that leases, matches, queues and sessions are gone before.
-Here that is made sure of: calls under way are counted, and so is what is held.
+Here that is made sure of. Calls under way are counted, and what is handed out lies in cells, whose finalizers are C
+(python/batch.h): so it does not matter in which order Python finalizes things, nor where a signal's handler raises.
 
-Threads: any. Finalizers run anywhere, even inside of this code, so they take no lock: they call C, and then take
-themselves off `held` by one step of the interpreter.
+Threads: any. Finalizers run anywhere, even inside of this code, so they take no lock.
 """
 import atexit
-import itertools
 import os
+import sys
 import threading
 import weakref
-from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict
 
 from cairnkv._cairn import ffi, lib
 from cairnkv._errors import Busy, Closed, Forked, check
@@ -21,31 +20,53 @@ from cairnkv._errors import Busy, Closed, Forked, check
 EXIT_WAIT_S = 5.0  # how long the end of the interpreter waits for calls of other threads
 
 
+def _within_a_call() -> bool:
+    """Whether this thread closes a store from within a call. A handler that raised between a call and its count leaves
+    the count too high, so that does not tell."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith("cairnkv._") and frame.f_code.co_name not in _CLOSING:
+            return True
+    return False
+
+
+_CLOSING = ("close", "__exit__", "_close_all")
+
+
 class Handle:
     """An open store. `with handle:` around each call keeps it open until the call is over."""
 
-    __slots__ = ("ptr", "forked", "closing", "active", "held", "children", "lock", "quiet", "__weakref__")
+    __slots__ = ("life", "ptr", "forked", "closing", "active", "children", "lock", "quiet", "__weakref__")
 
-    def __init__(self, ptr: Any) -> None:
-        self.ptr = ptr
+    def __init__(self, place: Any, options: Any) -> None:
+        # Closes a store that everybody forgot, when the last that it handed out was given back.
+        self.life = ffi.gc(lib.cairnkv_life_new(), lib.cairnkv_life_drop)
+        check(lib.cairnkv_life_open(self.life, place, options))
+        self.ptr = self.life.store
         self.forked = False
         self.closing = False
-        self.active: List[None] = []  # one for each call under way
-        self.held: Dict[int, str] = {}  # what C has handed out and not got back
+        self.active: Dict[int, int] = {}  # calls under way, by thread; each writes its own entry
         self.children: weakref.WeakSet[Any] = weakref.WeakSet()  # they have close()
         self.lock = threading.Lock()  # one closes at a time
         self.quiet = threading.Condition()
         _handles.add(self)
 
     def __enter__(self) -> Any:
-        self.active.append(None)
+        thread = threading.get_ident()
+        self.active[thread] = self.active.get(thread, 0) + 1
         if self.closing or self.ptr is None:
             self.__exit__()
             raise self.gone()
         return self.ptr
 
     def __exit__(self, *_: object) -> None:
-        self.active.pop()
+        thread = threading.get_ident()
+        count = self.active.get(thread, 0) - 1
+        if count > 0:
+            self.active[thread] = count
+        else:
+            self.active.pop(thread, None)
         if self.closing:
             with self.quiet:
                 self.quiet.notify_all()
@@ -55,7 +76,13 @@ class Handle:
             return Forked("the store was opened before a fork: open it in the child process")
         return Closed("the store is closed")
 
-    def close(self, wait_s: Optional[float] = None) -> None:
+    def _calm(self) -> bool:
+        own = threading.get_ident()
+        return all(thread == own for thread in list(self.active))
+
+    def close(self, at_exit: bool = False) -> None:
+        if not at_exit and self.active.get(threading.get_ident()) and _within_a_call():
+            raise Busy("the store can not be closed from within one of its calls, as by the handler of a signal")
         with self.lock:
             if self.ptr is None:
                 return
@@ -64,19 +91,20 @@ class Handle:
                 child.close()
             self.closing = True
             with self.quiet:
-                calm = self.quiet.wait_for(lambda: not self.active, wait_s)
+                calm = self.quiet.wait_for(self._calm, EXIT_WAIT_S if at_exit else None)
             for child in list(self.children):
                 child.close()
-            if self.held or not calm:
+            status = lib.cairnkv_life_close(self.life) if calm else lib.CAIRN_E_BUSY
+            if status == lib.CAIRN_E_BUSY:
                 self.closing = False
-                what = ", ".join(sorted(set(self.held.values()))) or "calls under way"
-                raise Busy(f"the store can not be closed yet: {len(self.held)} held ({what}); arrays or slices made of "
-                           "a lease's view keep it")
-            ptr, self.ptr = self.ptr, None
-        check(lib.cairn_close(ptr))
+                what = "calls are under way"
+                if calm:
+                    what = f"{self.life.refs - 1} held; arrays or slices made of a lease's view keep it"
+                raise Busy(f"the store can not be closed yet: {what}")
+            self.ptr = None
+        check(status)
 
 
-_numbers = itertools.count()
 _handles: "weakref.WeakSet[Handle]" = weakref.WeakSet()
 
 
@@ -85,7 +113,7 @@ def _close_all() -> None:
     for handle in list(_handles):
         if not handle.forked:
             try:
-                handle.close(EXIT_WAIT_S)
+                handle.close(at_exit=True)
             except Exception:  # nobody is left to tell
                 pass
 
@@ -102,18 +130,17 @@ atexit.register(_close_all)
 os.register_at_fork(after_in_child=_mark_forked)
 
 
-def _free(handle: Handle, number: int, free: Callable[[Any, Any], None], pointer: Any, _: Any) -> None:
-    if not handle.forked:
-        free(handle.ptr, pointer)
-    handle.held.pop(number, None)
+def cell_of(handle: Handle, kind: int) -> Any:
+    """A place for a pointer that C hands out. It is given back when the cell is released, or nobody has it any more.
+    To be called with the handle held."""
+    cell = ffi.gc(ffi.new("struct cairnkv_cell *"), lib.cairnkv_cell_close)
+    lib.cairnkv_cell_open(cell, handle.life, kind)
+    return cell
 
 
-def hold(handle: Handle, what: str, pointer: Any, free: Callable[[Any, Any], None], through: Any = None) -> Any:
-    """`pointer`, freed by free(store, pointer) when it is released or nobody has it any more. `through`: another
-    pointer that stands for it."""
-    number = next(_numbers)
-    handle.held[number] = what
-    return ffi.gc(pointer if through is None else through, partial(_free, handle, number, free, pointer))
+def place_in(cell: Any, ctype: str) -> Any:
+    """Where C shall put the pointer, as a `ctype`."""
+    return ffi.cast(ctype, ffi.addressof(cell[0], "pointer"))
 
 
 class Held:
@@ -121,23 +148,25 @@ class Held:
 
     _what = ""
 
-    def __init__(self, handle: Handle, pointer: Any, free: Callable[[Any, Any], None]) -> None:
+    _ctype = ""
+
+    def __init__(self, handle: Handle, cell: Any) -> None:
         self._handle = handle
         self._use = threading.Lock()
-        self._ptr = hold(handle, self._what, pointer, free)
+        self._cell = cell
         handle.children.add(self)
 
     def _pointer(self) -> Any:
         """To be called with _use and the handle held."""
-        if self._ptr is None:
+        if self._cell is None:
             raise Closed(f"the {self._what} was released")
-        return self._ptr
+        return ffi.cast(self._ctype, self._cell.pointer)
 
     def close(self) -> None:
         """Gives it back; a second time does nothing."""
         if self._handle.forked:
             return
         with self._use:
-            pointer, self._ptr = self._ptr, None
-            if pointer is not None:
-                ffi.release(pointer)
+            cell, self._cell = self._cell, None
+            if cell is not None:
+                ffi.release(cell)

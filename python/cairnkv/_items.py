@@ -224,8 +224,8 @@ class Packed:
                 raise Invalid("the address of a buffer is 0")
         else:
             region, buf.offset, buf.length = source
-            self.alive.append(region._raw())
-            buf.region = self.alive[-1]
+            self.alive.append(region._held())
+            buf.region = ffi.cast("cairn_region *", self.alive[-1].pointer)
 
     def done(self) -> None:
         if not isinstance(self.items, Batch):

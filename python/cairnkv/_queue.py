@@ -10,14 +10,17 @@ import os
 import select
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from cairnkv._cairn import ffi, lib
 from cairnkv._errors import CairnError, Canceled, Closed, Invalid, check, error_of
-from cairnkv._handle import Handle, hold
+from cairnkv._handle import Handle, cell_of, place_in
 from cairnkv._items import Items, Packed
 from cairnkv._store import Space, Store, call_of
 from cairnkv._types import Durability
+
+_COMPLETIONS = 64
 
 
 class Pending:
@@ -50,16 +53,29 @@ class _Flight:
     def __init__(self) -> None:
         self.tags = itertools.count(1)
         self.stop_read, self.stop_write = os.pipe()  # wakes who waits when the queue is closed
-        self.packed: Dict[int, Packed] = {}
-        self.pending: Dict[int, Pending] = {}
+        self.batches: Dict[int, Tuple[Packed, Pending]] = {}
+
+        self.done = ffi.new("struct cairn_completion[]", _COMPLETIONS)
+        self.count = ffi.new("long *")
+
+    def take(self) -> List[Pending]:
+        """What `done` holds; a completion that was dealt with when an exception came is passed over."""
+        found = []
+        while self.count[0] > 0:
+            one = self.done[self.count[0] - 1]
+            if one.tag in self.batches:
+                found.append(self.finish(one.tag, one.result))
+            self.count[0] -= 1
+        return found[::-1]
 
     def finish(self, tag: int, result: int) -> Pending:
-        packed, pending = self.packed.pop(tag), self.pending.pop(tag)
+        packed, pending = self.batches[tag]
         packed.done()
         if result < 0:
             pending.error = error_of(result, pending_text(result))
         pending._result = result
         pending.done = True
+        self.batches.pop(tag, None)
         return pending
 
 
@@ -70,18 +86,18 @@ def pending_text(status: int) -> str:
 
 
 _flights: Dict[int, _Flight] = {}  # so that they outlive whoever dropped the queue
-_COMPLETIONS = 64
 
 
-def _close_queue(number: int) -> Callable[[Any, Any], None]:
-    def free(_store: Any, queue: Any) -> None:
-        lib.cairn_queue_close(queue)  # cancels what has not begun, and waits for the rest
-        flight = _flights.pop(number)
-        for tag in list(flight.packed):
-            flight.finish(tag, int(Canceled.status))
-        os.close(flight.stop_read)
-        os.close(flight.stop_write)
-    return free
+def _landed(cell: Any, number: int, _: Any) -> None:
+    """The finalizer of a queue. Where a signal's handler raises in it, the buffers of this one queue stay for ever;
+    never does one go while C may touch it."""
+    ffi.release(cell)  # cancels what has not begun, and waits for the rest
+    flight = _flights[number]
+    for tag in list(flight.batches):
+        flight.finish(tag, int(Canceled.status))
+    os.close(flight.stop_read)
+    os.close(flight.stop_write)
+    del _flights[number]
 
 
 class Queue:
@@ -90,19 +106,18 @@ class Queue:
     _numbers = itertools.count(1)
 
     def __init__(self, store: Store, depth: int = 64) -> None:
-        ret = ffi.new("cairn_queue **")
-        with store._handle as pointer:
-            check(lib.cairn_queue_open(pointer, depth, ret))
-            self._store = store
-            self._handle: Handle = store._handle
-            self._flight = _Flight()
-            number = next(Queue._numbers)
-            _flights[number] = self._flight
-            self._ptr = hold(self._handle, "queue", ret[0], _close_queue(number))
-        self._fd = int(lib.cairn_queue_fd(self._ptr))
+        self._store = store
+        self._handle: Handle = store._handle
         self._waiting = threading.Lock()
         self._submitting = threading.Lock()
-        self._handle.children.add(self)
+        with self._handle as pointer:
+            number = next(Queue._numbers)
+            cell = cell_of(self._handle, lib.CAIRNKV_QUEUE)
+            check(lib.cairn_queue_open(pointer, depth, place_in(cell, "cairn_queue **")))
+            self._flight = _flights[number] = _Flight()
+            self._fd = int(lib.cairn_queue_fd(ffi.cast("cairn_queue *", cell.pointer)))
+            self._cell: Any = ffi.gc(cell, partial(_landed, cell, number))
+            self._handle.children.add(self)
 
     def fileno(self) -> int:
         """An eventfd that is readable while completions wait: for selectors and event loops. wait(0) takes them."""
@@ -111,42 +126,44 @@ class Queue:
 
     @property
     def in_flight(self) -> int:
-        return len(self._flight.packed)
+        return len(self._flight.batches)
 
     def _pointer(self) -> Any:
-        pointer = self._ptr
+        cell = self._cell
         if self._handle.forked:
             raise self._handle.gone()
-        if pointer is None:
+        if cell is None:
             raise Closed("the queue is closed")
-        return pointer
+        return ffi.cast("cairn_queue *", cell.pointer)
 
     def put(self, space: Space, items: Items, *, durability: int = Durability.DEFAULT, timeout_ms: int = 0,
             background: bool = False) -> Pending:
         """As Store.put, but returns at once. The buffers are the store's until the completion. Busy: `depth` are in
         flight."""
-        return self._submit(lib.cairn_put_submit, space, items, False, call_of(durability, timeout_ms, background))
+        return self._submit(space, items, True, call_of(durability, timeout_ms, background))
 
     def get(self, space: Space, items: Items, *, timeout_ms: int = 0, background: bool = False) -> Pending:
         """As Store.get, but returns at once. The buffers are the store's until the completion. Busy: `depth` are in
         flight."""
-        return self._submit(lib.cairn_get_submit, space, items, True, call_of(0, timeout_ms, background))
+        return self._submit(space, items, False, call_of(0, timeout_ms, background))
 
-    def _submit(self, verb: Callable[..., int], space: Space, items: Items, writable: bool, call: Any) -> Pending:
+    def _submit(self, space: Space, items: Items, put: bool, call: Any) -> Pending:
         pointer = self._store._space(space)
-        packed = Packed(items, writable)
+        packed = Packed(items, not put)
+        status = ffi.new("int *", -1)
         flight = self._flight
         tag = next(flight.tags)
         pending = Pending(tag, items)
         try:
             with self._handle, self._submitting:
                 queue = self._pointer()
-                flight.packed[tag], flight.pending[tag] = packed, pending
-                check(verb(queue, pointer, packed.array, packed.count, call, tag))
+                flight.batches[tag] = packed, pending
+                lib.cairnkv_submit(queue, put, pointer, packed.array, packed.count, call, tag, status)
+                check(status[0])
         except BaseException:
-            flight.packed.pop(tag, None)
-            flight.pending.pop(tag, None)
-            packed.done()
+            if status[0] < 0:
+                flight.batches.pop(tag, None)
+                packed.done()
             raise
         return pending
 
@@ -170,16 +187,18 @@ class Queue:
                 poll.poll(None if left is None else max(1, int(left * 1000)))
 
     def _take(self, limit: int) -> List[Pending]:
-        done = ffi.new("struct cairn_completion[]", min(limit, _COMPLETIONS))
+        flight = self._flight
         with self._handle:
-            count = check(lib.cairn_queue_wait(self._pointer(), done, len(done), 0))
-        return [self._flight.finish(one.tag, one.result) for one in done[0:count]]
+            lib.cairnkv_wait(self._pointer(), flight.done, min(limit, _COMPLETIONS), 0, flight.count)
+            check(flight.count[0])
+            return flight.take()
 
     def cancel(self, pending: Pending) -> bool:
         """Cancels a batch that has not begun; it completes with Canceled. False: it has begun or is done."""
         with self._handle:
             queue = self._pointer()
-            if self._flight.pending.get(pending.tag) is not pending:
+            found = self._flight.batches.get(pending.tag)
+            if found is None or found[1] is not pending:
                 return False
             return int(lib.cairn_cancel(queue, pending.tag)) == 0
 
@@ -188,22 +207,23 @@ class Queue:
         if self._handle.forked:
             return
         with self._submitting:
-            pointer, self._ptr = self._ptr, None
-        if pointer is None:
+            cell, self._cell = self._cell, None
+        if cell is None:
             return
         os.write(self._flight.stop_write, b"x")
         with self._waiting:
-            self._drain(pointer)
-            ffi.release(pointer)
+            self._drain(ffi.cast("cairn_queue *", cell.pointer))
+            ffi.release(cell)
 
     def _drain(self, pointer: Any) -> None:
         """Takes the completions, so that each batch knows what became of it."""
-        for tag in list(self._flight.packed):
+        flight = self._flight
+        flight.take()
+        for tag in list(flight.batches):
             lib.cairn_cancel(pointer, tag)
-        done = ffi.new("struct cairn_completion[]", _COMPLETIONS)
-        while self._flight.packed:
-            for one in done[0:lib.cairn_queue_wait(pointer, done, _COMPLETIONS, -1)]:
-                self._flight.finish(one.tag, one.result)
+        while flight.batches:
+            lib.cairnkv_wait(pointer, flight.done, _COMPLETIONS, -1, flight.count)
+            flight.take()
 
     def __enter__(self) -> "Queue":
         return self
@@ -252,7 +272,7 @@ class AsyncQueue:
 
     def close(self) -> None:
         """Cancels what has not begun, and waits for what has."""
-        left = list(self._queue._flight.pending.values())
+        left = [pending for _, pending in self._queue._flight.batches.values()]
         self._loop.remove_reader(self._fd)
         self._queue.close()
         for pending in left:

@@ -2,12 +2,13 @@
 """A store, its spaces, leases, matches, sessions and regions."""
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from cairnkv._cairn import ffi, lib
 from cairnkv._desc import Derive, Desc, to_c
 from cairnkv._errors import Busy, Closed, Corrupt, Forked, Invalid, Status, check, error_of
-from cairnkv._handle import Handle, Held, hold
+from cairnkv._handle import Handle, Held, cell_of, place_in
 from cairnkv._info import (
     ClientInfo,
     Event,
@@ -152,21 +153,25 @@ class Space:
         return f"<cairnkv.Space {self.id.hex()[:16]}>"
 
 
+def _keep(_cell: Any, _: Any) -> None:
+    """The finalizer of memory that is part of what a cell holds."""
+
+
 class Lease:
     """A right to read one part in place. `view` is its bytes, read-only and without a copy; after release() it raises
     ValueError. What was made of the view (slices, arrays) keeps the memory, and so the lease, until it is gone."""
 
-    def __init__(self, handle: Handle, pointer: Any) -> None:
+    def __init__(self, handle: Handle, cell: Any) -> None:
         info = ffi.new("struct cairn_lease_info *")
-        lib.cairn_lease_get_info(pointer, info)
+        lib.cairn_lease_get_info(ffi.cast("cairn_lease *", cell.pointer), info)
         self.bytes = int(info.bytes)
         self.check = int(info.check)
         self.tier = Tier(info.tier)
         self.fd = int(info.fd)
         self.fd_offset = int(info.fd_offset)
         self._handle = handle
-        memory = hold(handle, "lease", pointer, lib.cairn_lease_release, ffi.cast("char *", info.address))
-        # Each view that is made of this one holds `memory`, whose last holder gives the lease back.
+        # Each view that is made of this one holds `memory`, and so the cell, whose last holder gives the lease back.
+        memory = ffi.gc(ffi.cast("char *", info.address), partial(_keep, cell))
         with memoryview(ffi.buffer(memory, self.bytes)) as writable:
             self._view: Optional[memoryview] = writable.toreadonly()
         self._address = int(ffi.cast("uintptr_t", info.address))
@@ -217,12 +222,12 @@ class Lease:
 class Match(Held):
     """How much of a prompt can be had. Its blocks are not evicted until release()."""
 
-    _what = "match"
+    _what, _ctype = "match", "cairn_match *"
 
-    def __init__(self, handle: Handle, pointer: Any) -> None:
-        super().__init__(handle, pointer, lib.cairn_match_release)
+    def __init__(self, handle: Handle, cell: Any) -> None:
+        super().__init__(handle, cell)
         info = ffi.new("struct cairn_match_info *")
-        lib.cairn_match_get_info(pointer, info)
+        lib.cairn_match_get_info(ffi.cast("cairn_match *", cell.pointer), info)
         self.tokens = int(info.tokens)
         self.worth_tokens = int(info.worth_tokens)
         self.bytes = int(info.bytes)
@@ -257,11 +262,12 @@ class Match(Held):
 class Session(Held):
     """A session that was resumed: a copy of its manifest."""
 
-    _what = "session"
+    _what, _ctype = "session", "cairn_session *"
 
-    def __init__(self, store: "Store", pointer: Any) -> None:
-        super().__init__(store._handle, pointer, lambda _store, session: lib.cairn_session_free(session))
+    def __init__(self, store: "Store", cell: Any) -> None:
+        super().__init__(store._handle, cell)
         self._store = store
+        pointer = ffi.cast("cairn_session *", cell.pointer)
         info = ffi.new("struct cairn_session_info *")
         info.size = ffi.sizeof("struct cairn_session_info")
         lib.cairn_session_get_info(pointer, info)
@@ -311,6 +317,12 @@ class _Fence:
         self.error: Optional[BaseException] = None
 
 
+def _unregister(cell: Any, alive: List[Any], _: Any) -> None:
+    """Keeps what C may still use until it is unregistered."""
+    ffi.release(cell)
+    alive.clear()
+
+
 class Region:
     """Memory that was registered: sources of items are (region, offset, length). Its buffer is held until close()."""
 
@@ -332,28 +344,22 @@ class Region:
             arg = ffi.new_handle(self._fence)
             desc.fence, desc.fence_arg = lib.cairnkv_fence, arg
             self._alive.append(arg)
-        ret = ffi.new("cairn_region **")
-        with store._handle as pointer:
-            check(lib.cairn_region_register(pointer, desc, ret))
         self._handle = store._handle
         self.length = int(desc.length)
-        self._ptr = hold(store._handle, "region", ret[0], self._unregister(self._alive))
-        self._handle.children.add(self)
+        with store._handle as pointer:
+            cell = cell_of(self._handle, lib.CAIRNKV_REGION)
+            check(lib.cairn_region_register(pointer, desc, place_in(cell, "cairn_region **")))
+            self._cell: Any = ffi.gc(cell, partial(_unregister, cell, self._alive))
+            self._handle.children.add(self)
 
-    @staticmethod
-    def _unregister(alive: List[Any]) -> Callable[[Any, Any], None]:
-        """Keeps what C may still use until it is unregistered."""
-        def free(store: Any, region: Any) -> None:
-            lib.cairn_region_unregister(store, region)
-            alive.clear()
-        return free
-
-    def _raw(self) -> Any:
+    def _held(self) -> Any:
+        """The cell: who has it keeps the region registered."""
         if self._handle.forked:
             raise self._handle.gone()
-        if self._ptr is None:
+        cell = self._cell
+        if cell is None:
             raise Closed("the region was closed")
-        return self._ptr
+        return cell
 
     @property
     def fence_error(self) -> Optional[BaseException]:
@@ -362,7 +368,7 @@ class Region:
 
     def close(self) -> None:
         """Unregisters it, when the last call that uses it is over."""
-        self._ptr = None
+        self._cell = None
 
     def __enter__(self) -> "Region":
         return self
@@ -384,16 +390,15 @@ class Store:
         cairn_options."""
         given = dict(locals())
         options, _alive = _options(given)
-        ret = ffi.new("cairn **")
-        check(lib.cairn_open(c_text(os.fspath(place), "place"), options, ret))
-        self._handle = Handle(ret[0])
+        self._handle = Handle(c_text(os.fspath(place), "place"), options)
         self.place = os.fspath(place)
 
     # ---- the store itself
 
     def close(self) -> None:
         """Flushes and releases everything; queues, matches, leases and sessions too. Waits for calls of other threads.
-        Busy: an array or slice made of a lease's view is still there; the store stays open then."""
+        Busy: an array or slice made of a lease's view is still there, or it is called from within one of its calls; the
+        store stays open then. A store that nobody has any more is closed by itself."""
         self._handle.close()
 
     @property
@@ -502,11 +507,12 @@ class Store:
         ffi.memmove(item.key.bytes, one_key(key), KEY_BYTES)
         item.group, item.part = group, part
         item.flags = TAIL if tail else 0
-        ret = ffi.new("cairn_lease **")
         pointer = self._space(space)
         with self._handle as store:
-            status = check(lib.cairn_lease_take(store, pointer, item, call_of(0, timeout_ms, background), ret))
-            return Lease(self._handle, ret[0]) if status == 0 else None
+            cell = cell_of(self._handle, lib.CAIRNKV_LEASE)
+            status = check(lib.cairn_lease_take(store, pointer, item, call_of(0, timeout_ms, background),
+                                                place_in(cell, "cairn_lease **")))
+            return Lease(self._handle, cell) if status == 0 else None
 
     def region(self, memory: Union[None, Source] = None, *, length: int = 0, fd: int = -1, fd_offset: int = 0,
                fence: Optional[Callable[[], object]] = None) -> Region:
@@ -524,22 +530,23 @@ class Store:
     def match(self, space: Space, chains: Chains, *, parts: int = 0, timeout_ms: int = 0) -> Match:
         """How much of a prompt's chains can be had; no I/O. `parts`: a mask of those wanted; 0: all."""
         array, count, _alive = pack_chains(chains)
-        ret = ffi.new("cairn_match **")
         pointer = self._space(space)
         with self._handle as store:
-            check(lib.cairn_match_take(store, pointer, array, count, parts, timeout_ms, ret))
-            return Match(self._handle, ret[0])
+            cell = cell_of(self._handle, lib.CAIRNKV_MATCH)
+            check(lib.cairn_match_take(store, pointer, array, count, parts, timeout_ms,
+                                       place_in(cell, "cairn_match **")))
+            return Match(self._handle, cell)
 
     def join(self, space: Space, ticket: bytes) -> Match:
         """The match of another rank."""
         if len(ticket) != TICKET_BYTES:
             raise Invalid(f"a ticket has {TICKET_BYTES} bytes")
         c_ticket = ffi.from_buffer("struct cairn_ticket *", bytes(ticket))
-        ret = ffi.new("cairn_match **")
         pointer = self._space(space)
         with self._handle as store:
-            check(lib.cairn_match_join(store, pointer, c_ticket, ret))
-            return Match(self._handle, ret[0])
+            cell = cell_of(self._handle, lib.CAIRNKV_MATCH)
+            check(lib.cairn_match_join(store, pointer, c_ticket, place_in(cell, "cairn_match **")))
+            return Match(self._handle, cell)
 
     def hint(self, space: Space, chains: Chains, hint: Hint) -> None:
         """What is known of the future of chains."""
@@ -583,11 +590,11 @@ class Store:
         """The manifest of a saved session; its blocks are brought to memory in the background. NotFound; Corrupt."""
         c_name = ffi.new("struct cairn_session_name *")
         _alive = _name(c_name, name, tenant, owner)
-        ret = ffi.new("cairn_session **")
         with self._handle as store:
-            if check(lib.cairn_session_resume(store, c_name, ret)):
+            cell = cell_of(self._handle, lib.CAIRNKV_SESSION)
+            if check(lib.cairn_session_resume(store, c_name, place_in(cell, "cairn_session **"))):
                 raise Corrupt(f"the session {name!r} is damaged", Status.DAMAGED)
-            return Session(self, ret[0])
+            return Session(self, cell)
 
     def sessions(self, tenant: Optional[str] = None) -> List[SessionInfo]:
         """All saved sessions, of one tenant or of all."""

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads, fork, the end of the interpreter, wrong arguments: nothing of it crashes."""
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable, List
 
@@ -101,6 +103,100 @@ def test_life__close_waits_when_others_call(here: Store, space: Space) -> None:
     for call in (here.stat, here.sync, lambda: here.match(space, [key]), lambda: space.text, space.derive):
         with pytest.raises(cairnkv.Closed):
             call()
+
+
+def test_life__close_waits_for_a_call_that_waits(server: Server) -> None:
+    store = Store(server.place)
+    space = store.space(model="m", weights=bytes(range(32)), kv_dtype="bf16", block_tokens=16)
+    store.put(space, [Item(bytes(32), b"1234")])
+    item = Item(bytes(32), bytearray(4))
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        getting = threading.Thread(target=store.get, args=(space, [item]))
+        getting.start()
+        while not store._handle.active:
+            time.sleep(0.001)
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join(0.3)
+        assert closing.is_alive() and getting.is_alive()
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    getting.join(20)
+    closing.join(20)
+    assert store.closed and item.ok and item.bufs[0] == bytearray(b"1234")
+
+
+def test_life__store_is_closed_when_forgotten(folder: Path) -> None:
+    store = open_here(folder)
+    space = store.space(model="m", weights=bytes(range(32)), kv_dtype="bf16", block_tokens=16)
+    store.put(space, [Item(bytes(32), b"1234")])
+    lease = store.lease(space, bytes(32))
+    del store, space
+    with pytest.raises(cairnkv.Owned):
+        open_here(folder)
+    assert lease is not None and bytes(lease.view) == b"1234"
+    del lease
+    gc.collect()
+    with open_here(folder) as again:
+        assert again.read(again.space(model="m", weights=bytes(range(32)), kv_dtype="bf16", block_tokens=16),
+                          bytes(32)) == b"1234"
+
+
+def test_life__nothing_is_lost_when_signals_raise(folder: Path) -> None:
+    """Exceptions out of handlers, at any place: the store closes afterwards, and so holds nothing that was lost."""
+    script = """
+store = open_store()
+space = space_of(store)
+queue = store.queue(8)
+class Alarm(Exception):
+    pass
+sys.unraisablehook = lambda *_: None  # they are raised in finalizers too
+def ring(*_):
+    raise Alarm
+signal.signal(signal.SIGALRM, ring)
+rung = 0
+until = time.monotonic() + 1.5
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0002 + rung % 7 * 0.0003)
+        for _ in range(100):  # an alarm in a finalizer is not seen here
+            store.put(space, [Item(bytes(32), b"1234")])
+            with store.match(space, [bytes(32)]):
+                lease = store.lease(space, bytes(32))
+            queue.put(space, [Item(bytes(32), b"1234")])
+            queue.get(space, [Item(bytes(32), bytearray(4))])
+            queue.wait()
+            lease.release()
+    except Alarm:
+        rung += 1
+    except cairnkv.Busy:  # what an alarm kept from being waited for
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        while queue.in_flight:
+            queue.wait()
+signal.setitimer(signal.ITIMER_REAL, 0)
+lease = None
+while queue.in_flight:
+    queue.wait()
+store.close()
+print(rung > 20)
+"""
+    assert run(script, str(folder / "store")) == "True\n"
+
+
+def test_life__close_refuses_when_within_a_call(here: Store, space: Space) -> None:
+    """As by a signal's handler; a fence is the one place where it can be shown without chance."""
+    seen: List[BaseException] = []
+
+    def fence() -> None:
+        try:
+            here.close()
+        except cairnkv.CairnError as error:
+            seen.append(error)
+
+    with here.region(bytearray(10), fence=fence) as region:
+        assert here.put(space, [Item(bytes(32), (region, 0, 10))]) == 1
+    assert isinstance(seen[0], cairnkv.Busy) and "within" in str(seen[0])
 
 
 def test_life__parts_stay_when_the_interpreter_ends(folder: Path) -> None:

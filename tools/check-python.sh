@@ -19,4 +19,3 @@ fi
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 (cd python && "$bin/mypy" --config-file ../pyproject.toml --cache-dir "$cache" --no-error-summary cairnkv ./*.py)
-(cd python/tests && MYPYPATH=.. "$bin/mypy" --config-file ../../pyproject.toml --cache-dir "$cache" --no-error-summary ./*.py)

@@ -101,6 +101,9 @@ class Stat:
     alarms: int
     alarm_minutes: int
     peer: Tuple[PeerStat, ...]
+    in_flight_bytes: int
+    in_flight_limit_bytes: int
+    in_flight_refused: int
 
 
 @dataclass(frozen=True)
@@ -172,6 +175,8 @@ class ClientInfo:
     failed: int
     read_bytes: int
     written_bytes: int
+    in_flight_bytes: int
+    in_flight_refused: int
 
 
 @dataclass(frozen=True)

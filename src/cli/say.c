@@ -162,9 +162,14 @@ const char *say_hex(const void *bytes, size_t length)
 {
 	char *text = say_text();
 
-	text[0] = '\0';
-	for (size_t i = 0; i < length && i < 32; i++)
-		snprintf(text + 2 * i, 3, "%02x", ((const uint8_t *)bytes)[i]);
+	static const char digits[] = "0123456789abcdef"; /* lists have millions of them */
+	size_t n = 0;
+
+	for (size_t i = 0; i < length && i < 32; i++) {
+		text[n++] = digits[((const uint8_t *)bytes)[i] >> 4];
+		text[n++] = digits[((const uint8_t *)bytes)[i] & 15];
+	}
+	text[n] = '\0';
 	return text;
 }
 

@@ -225,10 +225,19 @@ uint32_t catalog_presence(struct catalog *catalog, uint32_t space, const uint8_t
 
 uint32_t catalog_next(struct catalog *catalog, uint32_t from)
 {
-	for (uint32_t entry = from; entry < catalog->fresh; entry++) {
-		if (catalog->entries[entry].part != PART_FREE)
-			return entry + 1;
+	uint32_t steps = UINT32_MAX, at;
+	return catalog_next_within(catalog, from, &steps, &at);
+}
+
+uint32_t catalog_next_within(struct catalog *catalog, uint32_t from, uint32_t *steps, uint32_t *ret_at)
+{
+	uint32_t entry = from;
+	while (entry < catalog->fresh && *steps) {
+		--*steps;
+		if (catalog->entries[entry++].part != PART_FREE)
+			return *ret_at = entry;
 	}
+	*ret_at = entry;
 	return 0;
 }
 

@@ -116,6 +116,9 @@ void catalog_remove(struct catalog *catalog, uint32_t entry);
 int catalog_orphan(struct catalog *catalog, uint32_t entry);
 /* The entries after index `from` (0: from the start) that are in use, ghosts included; 0: no more. */
 uint32_t catalog_next(struct catalog *catalog, uint32_t from);
+/* The same, that looks at no more than *steps of them, and takes off how many it did. 0 with *steps left: no more;
+ * else it goes on from *ret_at. */
+uint32_t catalog_next_within(struct catalog *catalog, uint32_t from, uint32_t *steps, uint32_t *ret_at);
 
 struct catalog_stat {
 	uint64_t bytes; /* of entries and buckets, taken or not; the remembered keys are an eighth on top */

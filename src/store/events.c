@@ -192,7 +192,8 @@ CAIRN_API long cairn_snapshot(cairn *store, uint64_t *ret_sequence, uint64_t *re
                               int (*each)(void *arg, const struct cairn_present *present), void *arg)
 {
 	enum {
-		AT_ONCE = 128
+		AT_ONCE = 128,
+		STEPS = 4096 /* a catalog that has been full may have holes for longer than others should wait */
 	};
 	struct cairn_present some[AT_ONCE];
 	long calls = 0;
@@ -204,14 +205,14 @@ CAIRN_API long cairn_snapshot(cairn *store, uint64_t *ret_sequence, uint64_t *re
 	pthread_mutex_lock(&store->lock);
 	*ret_sequence = store->event_last;
 	*ret_life = store->life;
-	for (uint32_t entry = 0; !stop;) {
-		uint32_t n = 0;
-		while (n < AT_ONCE && (entry = catalog_next(store->catalog, entry)))
+	for (uint32_t at = 0; !stop;) {
+		uint32_t n = 0, steps = STEPS, entry = 0;
+		while (n < AT_ONCE && (entry = catalog_next_within(store->catalog, at, &steps, &at)))
 			n += (uint32_t)present_fill(store, entry, &some[n]);
 		pthread_mutex_unlock(&store->lock);
 		for (uint32_t i = 0; i < n && !stop; i++, calls++)
 			stop = each(arg, &some[i]);
-		stop |= !entry;
+		stop |= !entry && steps;
 		pthread_mutex_lock(&store->lock);
 	}
 	pthread_mutex_unlock(&store->lock);

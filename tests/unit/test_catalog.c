@@ -420,6 +420,29 @@ static void test_catalog__guess_is_proved_by_the_key(void **state)
 	catalog_close(catalog);
 }
 
+/* All are met, and no more is looked at than was allowed, wherever the holes are. */
+static void test_catalog__walk_keeps_to_its_steps_when_there_are_holes(void **state)
+{
+	(void)state;
+	struct catalog *catalog = open_catalog(2000);
+	uint32_t entries[1000], met = 0, rounds = 0, at = 0, steps, entry;
+	for (uint32_t i = 0; i < 1000; i++)
+		assert_int_not_equal(entries[i] = insert(catalog, 1, i, 0), 0);
+	for (uint32_t i = 0; i < 1000; i++)
+		if (i != 3 && i != 500 && i != 999)
+			catalog_remove(catalog, entries[i]);
+	do {
+		uint32_t was = at;
+		steps = 100;
+		while ((entry = catalog_next_within(catalog, at, &steps, &at)))
+			met++;
+		assert_true(at - was == 100 - steps && ++rounds < 20);
+	} while (!steps);
+	assert_int_equal(met, 3);
+	assert_int_equal(rounds, 11);
+	catalog_close(catalog);
+}
+
 static void test_catalog__insert_refuses_when_full(void **state)
 {
 	struct catalog *catalog = open_catalog(500);
@@ -646,6 +669,7 @@ int main(void)
 		cmocka_unit_test(test_catalog__keys_are_apart_when_one_field_differs),
 		cmocka_unit_test(test_catalog__all_parts_come_with_one_probe_when_there_are_64),
 		cmocka_unit_test(test_catalog__guess_is_proved_by_the_key),
+		cmocka_unit_test(test_catalog__walk_keeps_to_its_steps_when_there_are_holes),
 		cmocka_unit_test(test_catalog__insert_refuses_when_full),
 		cmocka_unit_test(test_catalog__chain_goes_to_the_end_when_orphans_are_removed),
 		cmocka_unit_test(test_catalog__ghosts_go_all_at_once_when_the_last_child_goes),

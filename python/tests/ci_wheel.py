@@ -15,9 +15,12 @@ import pytest
 TREE = Path(__file__).resolve().parents[2]
 
 
+# The package that this test itself may have is not meant.
+CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_PRELOAD")}
+
+
 def run(*words: str, **options: object) -> str:
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "LD_PRELOAD")}
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=1200, **options)  # type: ignore
+    done = subprocess.run(words, capture_output=True, text=True, env=CLEAN, timeout=1200, **options)  # type: ignore
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -86,7 +89,8 @@ def test_wheel__programs_run_when_installed(environment: Path, tmp_path: Path) -
     for name in ("cairn", "cairnd"):
         assert run(str(environment / "bin" / name), "--version").strip() == f"{name} {version}"
     words = [str(environment / "bin/cairn"), "serve", "--dir", str(tmp_path / "store"), "--memory", "16MiB"]
-    process = subprocess.Popen([*words, "--flash", f"{tmp_path}/flash:64MiB"], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*words, "--flash", f"{tmp_path}/flash:64MiB"], stderr=subprocess.PIPE, text=True,
+                               env=CLEAN)
     assert process.stderr is not None
     try:
         lines = iter(process.stderr.readline, "")

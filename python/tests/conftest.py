@@ -2,6 +2,7 @@
 """Stores to test with: of this process, and behind a real cairnd."""
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -38,6 +39,16 @@ class Server:
         while b"ready" not in self.log.read_bytes():
             assert self.process.poll() is None and time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.01)
+
+    def stop(self) -> None:
+        """It answers nothing from now on, until go_on(). Each of its threads stops in its own time."""
+        self.process.send_signal(signal.SIGSTOP)
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            while (task / "stat").read_text().rpartition(")")[2].split()[0] not in "Tt":
+                time.sleep(0.001)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()

@@ -3,7 +3,6 @@
 import gc
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +24,11 @@ place = sys.argv[1]
 def open_store(place=place):
     return Store(place) if place.startswith("unix:") else Store(place, create=True, memory_bytes=16 << 20,
                                                                  flash=[(place + ".flash", 64 << 20)])
+def stop(pid):
+    os.kill(int(pid), signal.SIGSTOP)
+    for task in os.listdir(f"/proc/{pid}/task"):
+        while open(f"/proc/{pid}/task/{task}/stat").read().rpartition(")")[2].split()[0] not in "Tt":
+            time.sleep(0.001)
 def space_of(store):
     return store.space(model="m", weights=bytes(range(32)), kv_dtype="bf16", block_tokens=16)
 """
@@ -110,7 +114,7 @@ def test_life__close_waits_for_a_call_that_waits(server: Server) -> None:
     space = store.space(model="m", weights=bytes(range(32)), kv_dtype="bf16", block_tokens=16)
     store.put(space, [Item(bytes(32), b"1234")])
     item = Item(bytes(32), bytearray(4))
-    server.process.send_signal(signal.SIGSTOP)
+    server.stop()
     try:
         getting = threading.Thread(target=store.get, args=(space, [item]))
         getting.start()
@@ -121,7 +125,7 @@ def test_life__close_waits_for_a_call_that_waits(server: Server) -> None:
         closing.join(0.3)
         assert closing.is_alive() and getting.is_alive()
     finally:
-        server.process.send_signal(signal.SIGCONT)
+        server.go_on()
     getting.join(20)
     closing.join(20)
     assert store.closed and item.ok and item.bufs[0] == bytearray(b"1234")
@@ -219,7 +223,7 @@ store = open_store()
 space = space_of(store)
 store.put(space, [Item(bytes(32), b"1234")])
 queue = store.queue()
-os.kill(int(sys.argv[2]), signal.SIGSTOP)
+stop(sys.argv[2])
 for _ in range(10):
     queue.get(space, [Item(bytes(32), bytearray(4))])
 os.system(f"(sleep 0.3; kill -CONT {sys.argv[2]}) >/dev/null 2>&1 &")
@@ -234,14 +238,14 @@ cairnkv._handle.EXIT_WAIT_S = 0.1
 store = open_store()
 space = space_of(store)
 store.put(space, [Item(bytes(32), b"1234")])
-os.kill(int(sys.argv[2]), signal.SIGSTOP)
+stop(sys.argv[2])
 threading.Thread(target=lambda: store.get(space, [Item(bytes(32), bytearray(4))]), daemon=True).start()
 while not store._handle.active:
     time.sleep(0.001)
 print("end")
 """
     assert run(script, server.place, str(server.process.pid)) == "end\n"
-    server.process.send_signal(signal.SIGCONT)
+    server.go_on()
 
 
 # gcc 12's sanitizer does not let go of its allocator's locks in a child, if another thread held them at the fork.

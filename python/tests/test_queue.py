@@ -32,11 +32,11 @@ def keys_of(space: Space, count: int) -> List[bytes]:
 @contextmanager
 def stopped(server: Server) -> Iterator[Callable[[], None]]:
     """The cairnd answers nothing until the block ends, or what is given is called."""
-    server.process.send_signal(signal.SIGSTOP)
+    server.stop()
     try:
-        yield lambda: server.process.send_signal(signal.SIGCONT)
+        yield server.go_on
     finally:
-        server.process.send_signal(signal.SIGCONT)
+        server.go_on()
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_queue__signals_are_handled_when_waiting(server: Server, remote: Store, 
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(Alarm):
                 queue.wait()
-            server.process.send_signal(signal.SIGCONT)
+            server.go_on()
             assert len(queue.wait(WAIT_S)) == 1
     finally:
         signal.signal(signal.SIGALRM, before)

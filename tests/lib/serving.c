@@ -15,13 +15,8 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "lib/frames.h"
 #include "store/store.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 /* ---- a cairnd in this process ------------------------------------------------------------------------------------ */
 
@@ -173,8 +168,8 @@ int served_open(cairn *own, const struct cairn_options *options, cairn **ret_sto
 	snprintf(behind->dir, sizeof(behind->dir), "%s/cairn-served-XXXXXX", base && base[0] ? base : "/tmp");
 	check(mkdtemp(behind->dir));
 	snprintf(socket, sizeof(socket), "%s/socket", behind->dir);
-	if (served_kind() == SERVED_UCX && SANITIZED)
-		exit(77); /* the sanitizers do not know what UCX does with memory and threads */
+	if (served_kind() == SERVED_UCX)
+		frames_ucx_prepare();
 	if (serving_start(&behind->serving, own, socket, served_kind() - SERVED_UNIX)) {
 		fprintf(stderr, "%s\n", cairn_error_text());
 		check(served_kind() == SERVED_UCX); /* which may be missing: skipped */

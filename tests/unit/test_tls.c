@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "lib/frames.h"
 #include "net/link.h"
 #include "net/tls.h"
 
@@ -35,24 +36,15 @@ static void *echo_main(void *arg)
 {
 	struct echo *echo = arg;
 	struct link *net;
-	struct link_buffer body = {0};
-	struct wire_head head;
-	uint8_t *bulk = malloc(9 << 20);
-	int fds[WIRE_FDS_MAX];
 	while (!link_accept(echo->listener, &net)) {
 		int64_t begun = link_now_ms();
 		echo->greeted = link_greet(net, 300);
 		echo->greet_ms = (uint64_t)(link_now_ms() - begun);
 		snprintf(echo->why, sizeof echo->why, "%s", echo->greeted ? err_text() : "");
-		while (!echo->greeted && !link_receive(net, 5000, &head, &body, fds) &&
-		       !link_receive_bytes(net, bulk, head.bulk_bytes)) {
-			if (link_send(net, &head, body.bytes, NULL, 0) || link_send_bytes(net, bulk, head.bulk_bytes))
-				break;
-		}
+		if (!echo->greeted)
+			frames_give_back(net, 5000);
 		link_close(net);
 	}
-	link_buffer_done(&body);
-	free(bulk);
 	return NULL;
 }
 
@@ -127,52 +119,14 @@ static void test_tls__carries_frames_of_all_sizes(void **state)
 	(void)state;
 	struct echo echo;
 	struct link *net;
-	struct link_buffer body = {0};
 	uint8_t pin[TLS_PIN_BYTES];
-	int fds[WIRE_FDS_MAX];
 	static const size_t sizes[] = {0, 1, 63, 4096, 16384 - 64, 16384 - 63, 16384, 100000, 5 << 20};
-	enum {
-		SIZES = sizeof sizes / sizeof sizes[0],
-		BULK = 9 << 20
-	};
-	uint8_t *bytes = malloc(BULK), *back = malloc(BULK);
-	for (size_t i = 0; i < BULK; i++)
-		bytes[i] = (uint8_t)(i * 7 + i / 251);
 	echo_start(&echo);
 	assert_int_equal(tls_pin_of(echo.file, pin), 0);
 	assert_int_equal(echo_connect(&echo, pin, &net), 0);
 	assert_true(link_is_private(net) && !link_shares(net));
-	for (size_t i = 0; i < SIZES; i++) {
-		struct wire_head head = {.version = WIRE_VERSION,
-		                         .type = WIRE_PUT,
-		                         .id = i,
-		                         .body_bytes = (uint32_t)sizes[i],
-		                         .bulk_bytes = sizes[SIZES - 1 - i]},
-						 reply;
-		assert_true(link_is_idle(net));
-		assert_int_equal(link_send(net, &head, bytes, NULL, 0), 0);
-		/* In pieces that lie apart, as a block does. */
-		size_t half = head.bulk_bytes / 3;
-		struct iovec parts[3] = {{bytes, half}, {bytes + half, 0}, {bytes + half, head.bulk_bytes - half}};
-		if (head.bulk_bytes)
-			assert_int_equal(link_send_parts(net, parts, 3), 0);
-		assert_int_equal(link_receive(net, 5000, &reply, &body, fds), 0);
-		assert_int_equal(reply.id, i);
-		assert_int_equal(reply.body_bytes, sizes[i]);
-		assert_memory_equal(body.bytes, bytes, sizes[i]);
-		memset(back, 0, head.bulk_bytes);
-		assert_int_equal(link_receive_bytes(net, back, head.bulk_bytes), 0);
-		assert_memory_equal(back, bytes, head.bulk_bytes);
-	}
-	assert_true(link_is_idle(net));
-	int64_t begun = link_now_ms(); /* what does not come is waited for so long */
-	struct wire_head none;
-	assert_int_equal(link_receive(net, 50, &none, &body, fds), -ETIMEDOUT);
-	assert_true(link_now_ms() - begun >= 50);
+	frames_carry(net, sizes, sizeof sizes / sizeof sizes[0]);
 	link_close(net);
-	link_buffer_done(&body);
-	free(bytes);
-	free(back);
 	echo_stop(&echo);
 }
 

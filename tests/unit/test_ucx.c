@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/random.h"
+#include "lib/frames.h"
 #include "net/link.h"
 
 /* A server that gives back what it receives, frame by frame, to one after the other. */
@@ -32,24 +33,16 @@ struct echo {
 static void *echo_main(void *arg)
 {
 	struct echo *echo = arg;
-	struct link_buffer body = {0};
-	struct wire_head head;
-	uint8_t *bulk = malloc(9 << 20);
-	int fds[WIRE_FDS_MAX];
 	while (!__atomic_load_n(&echo->stopping, __ATOMIC_ACQUIRE)) {
 		struct link *net;
 		struct pollfd wait = {.fd = echo->listener->fd, .events = POLLIN};
 		(void)poll(&wait, 1, 20);
 		if (link_accept(echo->listener, &net))
 			continue;
-		while (!link_receive(net, 20000, &head, &body, fds) && !link_receive_bytes(net, bulk, head.bulk_bytes))
-			if (link_send(net, &head, body.bytes, NULL, 0) || link_send_bytes(net, bulk, head.bulk_bytes))
-				break;
+		frames_give_back(net, 20000);
 		link_close(net);
 		__atomic_fetch_add(&echo->ended, 1, __ATOMIC_RELEASE);
 	}
-	link_buffer_done(&body);
-	free(bulk);
 	return NULL;
 }
 
@@ -97,47 +90,13 @@ static void test_ucx__carries_frames_of_all_sizes(void **state)
 {
 	(void)state;
 	struct echo echo;
-	struct link_buffer body = {0};
-	int fds[WIRE_FDS_MAX];
 	static const size_t sizes[] = {0, 1, 63, 4096, 8191, 65536, 100001, 3 << 20};
-	enum {
-		SIZES = sizeof sizes / sizeof sizes[0],
-		BULK = 9 << 20
-	};
 	echo_start(&echo);
-	uint8_t *bytes = malloc(BULK), *back = malloc(BULK);
-	for (size_t i = 0; i < BULK; i++)
-		bytes[i] = (uint8_t)(i * 7 + i / 251);
 	struct link *net = echo_connect(&echo);
 	assert_false(link_shares(net) || link_is_private(net));
 	assert_int_equal(link_fd(net), -1);
-	for (size_t i = 0; i < SIZES; i++) {
-		struct wire_head head = {.version = WIRE_VERSION,
-		                         .type = WIRE_PUT,
-		                         .id = i,
-		                         .body_bytes = (uint32_t)sizes[i],
-		                         .bulk_bytes = sizes[SIZES - 1 - i]},
-						 reply;
-		assert_true(link_is_idle(net));
-		assert_int_equal(link_send(net, &head, bytes, NULL, 0), 0);
-		size_t half = head.bulk_bytes / 3;
-		struct iovec parts[3] = {{bytes, half}, {bytes + half, 0}, {bytes + half, head.bulk_bytes - half}};
-		assert_int_equal(link_send_parts(net, parts, 3), 0);
-		assert_int_equal(link_receive(net, 10000, &reply, &body, fds), 0);
-		assert_int_equal(reply.id, i);
-		assert_memory_equal(body.bytes, bytes, sizes[i]);
-		memset(back, 0, head.bulk_bytes);
-		assert_int_equal(link_receive_bytes(net, back, head.bulk_bytes), 0);
-		assert_memory_equal(back, bytes, head.bulk_bytes);
-	}
-	int64_t begun = link_now_ms(); /* what does not come is waited for so long */
-	struct wire_head none;
-	assert_int_equal(link_receive(net, 50, &none, &body, fds), -ETIMEDOUT);
-	assert_true(link_now_ms() - begun >= 50);
+	frames_carry(net, sizes, sizeof sizes / sizeof sizes[0]);
 	link_close(net);
-	link_buffer_done(&body);
-	free(bytes);
-	free(back);
 	echo_stop(&echo);
 }
 
@@ -235,8 +194,6 @@ int main(void)
 		cmocka_unit_test(test_ucx__says_so_when_nobody_listens),
 		cmocka_unit_test(test_ucx__ends_under_who_waits),
 	};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-	return 77; /* the sanitizers do not know what UCX does with memory and threads */
-#endif
+	frames_ucx_prepare();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -213,6 +213,7 @@ static void test_hostile__refuses_staging_memory_that_could_shrink(void **state)
 	memory[1] = memfd_create("too small", MFD_ALLOW_SEALING);
 	memory[2] = open("/dev/zero", O_RDWR);
 	assert_int_equal(ftruncate(memory[0], 1 << 20), 0);
+	assert_int_equal(fallocate(memory[0], 0, 0, 1 << 20), 0);
 	assert_int_equal(ftruncate(memory[1], 4096), 0);
 	assert_int_equal(fcntl(memory[1], F_ADD_SEALS, F_SEAL_SHRINK), 0);
 	memory[3] = memfd_create("a hole", MFD_ALLOW_SEALING); /* whose pages would be the daemon's */

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from cairnkv._cairn import ffi, lib
 from cairnkv._errors import Invalid, Status, status_of
+from cairnkv._handle import Handle
 from cairnkv._types import KEY_BYTES, Buffer, Keys, Tier, one_key, pack_keys
 
 if TYPE_CHECKING:
@@ -156,10 +157,11 @@ Items = Union[Batch, Sequence[Item]]
 class Packed:
     """Items as C takes them, for one call. done() writes their results and lets go of the buffers."""
 
-    __slots__ = ("items", "array", "count", "alive")
+    __slots__ = ("items", "array", "count", "alive", "handle")
 
-    def __init__(self, items: Items, writable: bool) -> None:
+    def __init__(self, items: Items, writable: bool, handle: Handle) -> None:
         self.alive: List[Any] = []
+        self.handle = handle
         self.items: Any = items
         if isinstance(items, Batch):
             self._claim([items])
@@ -224,6 +226,8 @@ class Packed:
                 raise Invalid("the address of a buffer is 0")
         else:
             region, buf.offset, buf.length = source
+            if region._handle is not self.handle:
+                raise Invalid("the region was registered with another store")
             self.alive.append(region._held())
             buf.region = ffi.cast("cairn_region *", self.alive[-1].pointer)
 

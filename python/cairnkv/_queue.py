@@ -149,7 +149,7 @@ class Queue:
 
     def _submit(self, space: Space, items: Items, put: bool, call: Any) -> Pending:
         pointer = self._store._space(space)
-        packed = Packed(items, not put)
+        packed = Packed(items, not put, self._handle)
         status = ffi.new("int *", -1)
         flight = self._flight
         tag = next(flight.tags)

@@ -459,7 +459,7 @@ class Store:
 
     def _transfer(self, verb: Callable[..., int], space: Space, items: Items, writable: bool, call: Any) -> int:
         pointer = self._space(space)
-        packed = Packed(items, writable)
+        packed = Packed(items, writable, self._handle)
         try:
             with self._handle as store:
                 return check(verb(store, pointer, packed.array, packed.count, call))
@@ -577,7 +577,7 @@ class Store:
         pointer = self._space(space)
         for item in tails:
             item.tail = True
-        packed = Packed(list(tails), False)
+        packed = Packed(list(tails), False, self._handle)
         try:
             if packed.count:
                 save.tails, save.ntails = packed.array, packed.count

@@ -368,6 +368,9 @@ def test_life__wrong_arguments_raise(here: Store, space: Space, folder: Path) ->
     other_folder.mkdir()
     with open_here(other_folder) as other, pytest.raises(cairnkv.Invalid, match="another store"):
         other.put(space, [])
+    with open_here(other_folder) as other, other.region(bytearray(4)) as region:
+        with pytest.raises(cairnkv.Invalid, match="another store"):
+            here.get(space, [Item(key, (region, 0, 4))])
     assert here.read(space, key) == b"1234"
 
 

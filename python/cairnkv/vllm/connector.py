@@ -8,7 +8,7 @@
 vLLM makes one object in its scheduler and one in each worker, in processes of their own. This file only sorts the
 calls to scheduler.py and worker.py, which see each other through plan.py.
 """
-from typing import Any, Iterable, Optional
+from typing import Any, Optional
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -143,9 +143,6 @@ class CairnConnector(KVConnectorBase_V1, SupportsHMA):
     def build_prom_metrics(cls, vllm_config: Any, metric_types: Any, labelnames: list[str],
                            per_engine_labelvalues: Any) -> CairnProm:
         return CairnProm(vllm_config, metric_types, labelnames, per_engine_labelvalues)
-
-    def take_events(self) -> Iterable[Any]:
-        return ()
 
     def shutdown(self) -> None:
         for half in (self._scheduler, self._worker):

@@ -27,6 +27,7 @@ LOADERS = 2
 SAVE_BATCH = 8           # blocks a put: what a preemption may have to wait for
 SAVE_TIMEOUT_MS = 5000
 SAVE_QUEUE_BYTES = 1 << 30
+AWAY_S = 1.0             # so long saves are dropped after a put of which nothing was taken: the store is away
 
 
 class Worker:
@@ -52,6 +53,8 @@ class Worker:
         self._now: Optional[str] = None           # request whose blocks the saver reads
         self._pending: collections.Counter = collections.Counter()  # request -> saves that wait or run
         self._fenced: set[str] = set()
+        self._away_until = 0.0
+        self._lost_at = 0.0                       # when a load ended that found the store away
         self._stop = False
         self._loads: queue.SimpleQueue = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._run_loads, name=f"cairn-load-{n}", daemon=True)
@@ -110,13 +113,13 @@ class Worker:
         if plan.prefill[0]:
             self.cost.add(*plan.prefill, time.perf_counter() - self._begun)
         for request, load in plan.loads.items():
-            self._loads.put((request, load))
+            self._loads.put((request, load, time.monotonic()))
 
     def start_saves(self, plan: Plan) -> None:
         with self._lock:
             for save in plan.saves if self.saver else ():
                 size = len(save.block_ids) * self.block_bytes
-                if self._queued_bytes + size > self.save_queue_bytes or self.client.store() is None:
+                if self._queued_bytes + size > self.save_queue_bytes or self._is_away():
                     self._stats.add("save_dropped_blocks", len(save.block_ids))
                     continue
                 self._queued_bytes += size
@@ -155,31 +158,35 @@ class Worker:
             job = self._loads.get()
             if job is None:
                 return
-            request, load = job
-            began = time.monotonic()
+            request, load, asked = job
+            began, away, bad = time.monotonic(), False, set(load.block_ids)
             stats = CairnStats()
             try:
-                bad = self._load(load, stats)
+                if asked > self._lost_at:
+                    bad, away = self._load(load, stats)
             except Exception as error:  # whatever it is: they are computed
+                away = True
                 if not isinstance(error, cairnkv.CairnError):
                     log.exception("cairn: load")
                 log.warning("cairn: a load of %d blocks failed, they are computed: %s", len(load.block_ids), error)
-                bad = set(load.block_ids)
             took = time.monotonic() - began
             stats.add("loads")
             stats.add("load_seconds", took)
             if bad:
                 stats.add("load_failed_blocks", len(bad))
-            if len(bad) == len(load.block_ids):
-                stats.add("load_lost_seconds", took)
             with self._lock:
+                if len(bad) == len(load.block_ids):
+                    stats.add("load_lost_seconds", took)
+                if away:  # those that waited behind it do not wait for the store as well
+                    self._lost_at = time.monotonic()
                 self._stats.aggregate(stats)
                 self._loaded.append((request, bad))
 
-    def _load(self, load: Load, stats: CairnStats) -> set[int]:
+    def _load(self, load: Load, stats: CairnStats) -> tuple[set[int], bool]:
+        """The blocks that did not come, and whether the store is to blame: late, or away."""
         space, store = self.client.space(self.descs[load.space]), self.client.store()
         if space is None or store is None:
-            return set(load.block_ids)
+            return set(load.block_ids), True
         log.debug("cairn: loads %d blocks within %d ms", len(load.block_ids), load.timeout_ms)
         batch = cairnkv.Batch(load.keys, self.planes, load.block_ids, part=self.part)
         store.get(space, batch, timeout_ms=load.timeout_ms)
@@ -195,9 +202,19 @@ class Worker:
             first = next(status for status in batch.statuses if status != cairnkv.Status.OK)
             log.warning("cairn: %d of %d blocks did not come (%s), they are computed", len(bad), len(load.block_ids),
                         cairnkv.Status(first).name.lower())
-        return bad
+        away = all(status in (cairnkv.Status.LATE, cairnkv.Status.IO) for status in batch.statuses)
+        return bad, away
 
     # ---- saves ----
+
+    def _is_away(self) -> bool:
+        return self.client.store() is None or time.monotonic() < self._away_until
+
+    def _drop_all(self) -> None:
+        while self._saves:
+            save = self._saves.popleft()
+            self._forget(save)
+            self._stats.add("save_dropped_blocks", len(save.block_ids))
 
     def _forget(self, save: Save) -> None:
         self._queued_bytes -= len(save.block_ids) * self.block_bytes
@@ -216,9 +233,9 @@ class Worker:
                     self._saves.appendleft(rest)
                     self._pending[save.request] += 1
                 self._now = save.request
-            stats = CairnStats()
+            stats, kept = CairnStats(), 0
             try:
-                self._save(head, stats)
+                kept = self._save(head, stats)
             except Exception as error:
                 if not isinstance(error, cairnkv.CairnError):
                     log.exception("cairn: save")
@@ -226,14 +243,18 @@ class Worker:
             with self._lock:
                 self._now = None
                 self._forget(head)
+                if not kept:
+                    self._away_until = time.monotonic() + AWAY_S
+                    self._drop_all()
                 self._stats.aggregate(stats)
                 self._saving.notify_all()
 
-    def _save(self, save: Save, stats: CairnStats) -> None:
+    def _save(self, save: Save, stats: CairnStats) -> int:
+        """How many blocks the store has now."""
         space, store = self.client.space(self.descs[save.space]), self.client.store()
         if space is None or store is None:
             stats.add("save_dropped_blocks", len(save.block_ids))
-            return
+            return 0
         parents = {"chain": True} if not save.parent else {"parents": save.parent + save.keys[:-32]}
         batch = cairnkv.Batch(save.keys, self.planes, save.block_ids, part=self.part, engine_hashes=save.hashes,
                               **parents)
@@ -248,6 +269,7 @@ class Worker:
             stats.add("save_dropped_blocks", behind)
         if kept + behind < len(save.block_ids):
             stats.add("save_failed_blocks", len(save.block_ids) - kept - behind)
+        return kept
 
     def close(self) -> None:
         with self._lock:

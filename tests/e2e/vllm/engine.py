@@ -5,6 +5,7 @@
     engine.py MODEL KV-TRANSFER-CONFIG(JSON, or "") [OPTION=VALUE ...]      options: those of vllm.LLM, values in JSON
 
     {"prompt": [ids], "max_tokens": n, "params": {...}}    -> {"ids": [...], "cached": n, "seconds": s}
+    {"prompts": [[ids], ...], "max_tokens": n}              -> {"answers": [[ids], ...]}     all at once
     {"tokens": "text"}                                      -> {"ids": [...]}
     {"reset": true}                                         -> {"ok": bool}      vLLM's own prefix cache
     {"metrics": true}                                       -> {"vllm:cairn_...": value, ...}
@@ -45,13 +46,17 @@ def main() -> None:
             began = time.monotonic()
             out = llm.generate(TokensPrompt(prompt_token_ids=what["prompt"]), params, use_tqdm=False)[0]
             answer(ids=list(out.outputs[0].token_ids), cached=out.num_cached_tokens, seconds=time.monotonic() - began)
+        elif "prompts" in what:
+            params = SamplingParams(temperature=0, max_tokens=what["max_tokens"], ignore_eos=True)
+            outs = llm.generate([TokensPrompt(prompt_token_ids=one) for one in what["prompts"]], params, use_tqdm=False)
+            answer(answers=[list(out.outputs[0].token_ids) for out in outs])
         elif "tokens" in what:
             answer(ids=llm.get_tokenizer().encode(what["tokens"], add_special_tokens=False))
         elif "reset" in what:
             answer(ok=llm.reset_prefix_cache())
         elif "metrics" in what:
             answer(**{metric.name: metric.value for metric in llm.get_metrics()
-                      if metric.name.startswith("vllm:cairn_") and hasattr(metric, "value")})
+                      if metric.name.startswith(("vllm:cairn_", "vllm:num_preemptions")) and hasattr(metric, "value")})
 
 
 if __name__ == "__main__":

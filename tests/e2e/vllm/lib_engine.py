@@ -35,7 +35,7 @@ class Process:
             self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True, **how)
 
     def tail(self, lines: int = 30) -> str:
-        noise = ("gpu_model_runner.py", "shm_broadcast.py")  # what vLLM says at each step
+        noise = ("gpu_model_runner.py", "shm_broadcast.py", "scheduler.py:", "metrics.py")  # what vLLM says at each step
         said = [line for line in self.log.read_text(errors="replace").split("\n") if not any(n in line for n in noise)]
         return "\n".join(said[-lines:])
 
@@ -99,11 +99,7 @@ class Engine(Process):
         return self.ask(prompt=prompt, max_tokens=max_tokens, params={"cairn": cairn} if cairn else None)
 
     def fresh(self, prompt: list, max_tokens: int, **cairn: object) -> dict:
-        """With nothing in vLLM's own cache. It frees blocks that wait for saves a moment later."""
-        until = time.monotonic() + 30
-        while not self.ask(reset=True)["ok"]:
-            check("vLLM's own cache can be emptied", time.monotonic() < until)
-            time.sleep(0.1)
+        self.empty()
         return self.run(prompt, max_tokens, **cairn)
 
     def metric(self, name: str) -> float:
@@ -111,6 +107,13 @@ class Engine(Process):
         for _ in range(2):
             self.run([1, 2], 1)
         return self.ask(metrics=True).get(f"vllm:cairn_{name}", 0)
+
+    def empty(self) -> None:
+        """vLLM's own cache. It frees blocks that wait for saves a moment later."""
+        until = time.monotonic() + 60
+        while not self.ask(reset=True)["ok"]:
+            check("vLLM's own cache can be emptied", time.monotonic() < until)
+            time.sleep(0.1)
 
 
 def cairn(*arguments: object, status: int = 0) -> str:

@@ -21,7 +21,7 @@ from connector import engine as connector_engine
 from lib_engine import MODEL, Engine, cairn, check, eventually, main
 
 FILES = WORK / "files"
-CAIRN_TIER = {"type": "CairnTier", "module_path": "cairnkv.vllm", "store": str(STORE)}
+CAIRN_TIER = {"type": "CairnTier", "module_path": "cairnkv.vllm", "store": f"unix:{STORE}/cairn.sock"}
 FILE_TIER = {"type": "fs", "root_dir": str(FILES)}
 WHOLE = PROMPT // BLOCK * BLOCK
 PRIMARY_BLOCKS = (256 << 20) // 5898240

@@ -8,9 +8,10 @@ check: ; @tools/check.sh check
 check-ci: ; @tools/check.sh ci
 check-full: ; @tools/check.sh full
 demo: ; @tools/setup.sh && tools/demo.sh
+demo-vllm: ; @tools/setup.sh && tools/demo-vllm.sh
 install: all ; cmake --install build/default --prefix "$(PREFIX)"
 fuzz: ; @tools/build.sh fuzz -DCAIRN_FUZZ_SECONDS=$(SECONDS) && ctest --preset fuzz -V
 format: ; git ls-files -co --exclude-standard -- '*.c' '*.h' '*.cc' | xargs clang-format -i
 clean: ; rm -rf build
 
-.PHONY: all setup check check-ci check-full demo install fuzz format clean
+.PHONY: all setup check check-ci check-full demo demo-vllm install fuzz format clean

@@ -76,10 +76,13 @@ def store(request: pytest.FixtureRequest, folder: Path) -> Iterator[cairnkv.Stor
     """A store that is closed by the test's end, and whose close must go well."""
     if request.param == "unix":
         one = Server(folder)
-        opened = cairnkv.Store(one.place)
-        yield opened
-        opened.close()
-        one.end()
+        try:
+            opened = cairnkv.Store(one.place)
+            yield opened
+            opened.close()
+            one.end()
+        finally:
+            one.kill()
         return
     opened = open_here(folder, event_hashes_bytes=1 << 16)
     yield opened

@@ -7,11 +7,10 @@ without cairn; in float32.
     reference   without cairn
     first       everything is computed and saved
     second      everything is looked up; cairnd is killed in the middle of it
-    third       the store is used again, by way of the cairnd that the engine has started
+    third       the store is used again
 """
 import os
 import pathlib
-import signal
 import threading
 import time
 
@@ -29,10 +28,17 @@ def started(process: object) -> object:
     return process
 
 
-def kill_after(seconds: float) -> threading.Thread:
+def serve() -> Cairnd:
+    return started(Cairnd(STORE, WORK / "cairnd.log", "--memory", "128M", "--admin", "off", "--segment", "32M",
+                          f"--flash={STORE}:512M"))
+
+
+def kill_after(cairnd: Cairnd, seconds: float) -> threading.Thread:
     def kill() -> None:
         time.sleep(seconds)
-        os.kill(int((STORE / "lock").read_text()), signal.SIGKILL)
+        cairnd.kill()
+        time.sleep(seconds)
+        serve()
     thread = threading.Thread(target=kill)
     thread.start()
     return thread
@@ -48,17 +54,16 @@ def test() -> None:
     check("it preempts", reference.ask(metrics=True).get("vllm:num_preemptions", 0) > 0)
     reference.kill()
 
-    started(Cairnd(STORE, WORK / "cairnd.log", "--memory", "128M", "--admin", "off", "--segment", "32M",
-                   f"--flash={STORE}:512M"))
+    cairnd = serve()
     transfer = {"kv_connector": "CairnConnector", "kv_connector_module_path": "cairnkv.vllm", "kv_role": "kv_both",
-                "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"store": str(STORE)}}
+                "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"store": f"unix:{STORE}/cairn.sock"}}
     engine = started(Engine("crowd", MODEL, transfer, WORK / "crowd.log", **OPTIONS))
     check("the first answers are those without cairn",
           engine.ask(prompts=prompts, max_tokens=ANSWER)["answers"] == expected)
     saved = engine.metric("save_blocks")
     check("blocks were saved", saved > 0)
     engine.empty()
-    killer = kill_after(3)
+    killer = kill_after(cairnd, 3)
     check("the answers are the same while cairnd is killed",
           engine.ask(prompts=prompts, max_tokens=ANSWER)["answers"] == expected)
     killer.join()

@@ -17,7 +17,7 @@ static int is_who(const struct who *a, const struct who *b)
 	       !strcmp(a->tenant, b->tenant);
 }
 
-struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who)
+struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who, uint32_t *ret_conns)
 {
 	struct client *client = NULL;
 	pthread_mutex_lock(&daemon->lock);
@@ -34,7 +34,7 @@ struct client *client_find(struct daemon *daemon, const uint8_t id[16], const st
 		atomic_fetch_add_explicit(&daemon->metrics.clients, 1, memory_order_relaxed);
 	}
 	if (client)
-		client->conns++;
+		*ret_conns = ++client->conns;
 	pthread_mutex_unlock(&daemon->lock);
 	return client;
 }

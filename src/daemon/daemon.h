@@ -127,8 +127,9 @@ struct daemon_end {
 int daemon_end(struct daemon *daemon, struct daemon_end *end);
 
 /* client.c */
-/* One connection more of the client with this id, a new one where it is unknown or somebody else's. */
-struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who);
+/* One connection more of the client with this id, a new one where it is unknown or somebody else's.
+ * ret_conns: how many that makes. */
+struct client *client_find(struct daemon *daemon, const uint8_t id[16], const struct who *who, uint32_t *ret_conns);
 /* Who is at the other end of the client's first connection. */
 void client_name(struct daemon *daemon, struct client *client, const char *program, const struct link *net);
 void client_leave(struct daemon *daemon, struct client *client);         /* one less; the last gives everything back */

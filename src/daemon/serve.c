@@ -52,10 +52,11 @@ static int serve_hello(struct conn *conn, const struct wire_head *head, const st
 		(void)reply_error(conn, head, CAIRN_E_ACCESS, refused);
 		return -1;
 	}
-	struct client *client = client_find(conn->daemon, request->u.hello.client, &who);
+	uint32_t conns = 0;
+	struct client *client = client_find(conn->daemon, request->u.hello.client, &who, &conns);
 	if (!client)
 		return reply_error(conn, head, CAIRN_E_NOMEM, "no memory for another client");
-	if (client->conns > DAEMON_CLIENT_CONNS) {
+	if (conns > DAEMON_CLIENT_CONNS) {
 		client_leave(conn->daemon, client);
 		return reply_error(conn, head, CAIRN_E_BUSY,
 		                   "this client has as many connections as one may: make fewer calls at a time");

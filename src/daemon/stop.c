@@ -58,7 +58,7 @@ int daemon_end(struct daemon *daemon, struct daemon_end *end)
 		_exit(2);
 	}
 	leave(daemon, end, begun + LEAVE_TENTHS * tenth);
-	if (end->hurried)
+	if (hurry(end)) /* asked by now, or it would be taken for the one more that follows */
 		log_say(LOG_WARNING, "asked again: ending at once");
 	/* From here on one more ends it as kill -9 does. */
 	sigset_t set;

@@ -134,8 +134,10 @@ static void test_stop__ends_at_once_when_asked_again(void **state)
 	cairn_space *space = space_named(store, NULL, "m");
 	assert_int_equal(put_chain(store, space, 1, 0, 50, LENGTH, CAIRN_DURABLE_FLASH), 50);
 	assert_int_equal(put_chain(store, space, 2, 0, 500, LENGTH, 0), 500);
+	kill(server.pid, SIGSTOP); /* it finds both, however late we are with the second one */
 	kill(server.pid, SIGTERM);
 	kill(server.pid, SIGINT);
+	kill(server.pid, SIGCONT);
 	server_end(&server);
 	server_start(&server);
 	cairn_key key = key_at(1, 0);

@@ -143,6 +143,14 @@ def place_in(cell: Any, ctype: str) -> Any:
     return ffi.cast(ctype, ffi.addressof(cell[0], "pointer"))
 
 
+def check_filled(cell: Any, value: int) -> int:
+    """check() of the call that was to fill a cell. Where it did not, the cell goes at once: whoever keeps the exception
+    keeps the frames of the call, and the store could not be closed for a cell with nothing in it."""
+    if value != 0:
+        ffi.release(cell)
+    return check(value)
+
+
 class Held:
     """Something of C that a store handed out, used by one thread at a time."""
 

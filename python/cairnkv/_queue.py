@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from cairnkv._cairn import ffi, lib
 from cairnkv._errors import CairnError, Canceled, Closed, Invalid, check, error_of
-from cairnkv._handle import Handle, cell_of, place_in
+from cairnkv._handle import Handle, cell_of, check_filled, place_in
 from cairnkv._items import Items, Packed
 from cairnkv._store import Space, Store, call_of
 from cairnkv._types import Durability
@@ -113,7 +113,7 @@ class Queue:
         with self._handle as pointer:
             number = next(Queue._numbers)
             cell = cell_of(self._handle, lib.CAIRNKV_QUEUE)
-            check(lib.cairn_queue_open(pointer, depth, place_in(cell, "cairn_queue **")))
+            check_filled(cell, lib.cairn_queue_open(pointer, depth, place_in(cell, "cairn_queue **")))
             self._flight = _flights[number] = _Flight()
             self._fd = int(lib.cairn_queue_fd(ffi.cast("cairn_queue *", cell.pointer)))
             self._cell: Any = ffi.gc(cell, partial(_landed, cell, number))

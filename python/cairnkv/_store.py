@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence,
 from cairnkv._cairn import ffi, lib
 from cairnkv._desc import Derive, Desc, to_c
 from cairnkv._errors import Busy, Closed, Corrupt, Forked, Invalid, Status, check, error_of
-from cairnkv._handle import Handle, Held, cell_of, place_in
+from cairnkv._handle import Handle, Held, cell_of, check_filled, place_in
 from cairnkv._info import (
     ClientInfo,
     Event,
@@ -348,7 +348,7 @@ class Region:
         self.length = int(desc.length)
         with store._handle as pointer:
             cell = cell_of(self._handle, lib.CAIRNKV_REGION)
-            check(lib.cairn_region_register(pointer, desc, place_in(cell, "cairn_region **")))
+            check_filled(cell, lib.cairn_region_register(pointer, desc, place_in(cell, "cairn_region **")))
             self._cell: Any = ffi.gc(cell, partial(_unregister, cell, self._alive))
             self._handle.children.add(self)
 
@@ -510,8 +510,8 @@ class Store:
         pointer = self._space(space)
         with self._handle as store:
             cell = cell_of(self._handle, lib.CAIRNKV_LEASE)
-            status = check(lib.cairn_lease_take(store, pointer, item, call_of(0, timeout_ms, background),
-                                                place_in(cell, "cairn_lease **")))
+            status = check_filled(cell, lib.cairn_lease_take(
+                store, pointer, item, call_of(0, timeout_ms, background), place_in(cell, "cairn_lease **")))
             return Lease(self._handle, cell) if status == 0 else None
 
     def region(self, memory: Union[None, Source] = None, *, length: int = 0, fd: int = -1, fd_offset: int = 0,
@@ -533,8 +533,8 @@ class Store:
         pointer = self._space(space)
         with self._handle as store:
             cell = cell_of(self._handle, lib.CAIRNKV_MATCH)
-            check(lib.cairn_match_take(store, pointer, array, count, parts, timeout_ms,
-                                       place_in(cell, "cairn_match **")))
+            check_filled(cell, lib.cairn_match_take(store, pointer, array, count, parts, timeout_ms,
+                                                    place_in(cell, "cairn_match **")))
             return Match(self._handle, cell)
 
     def join(self, space: Space, ticket: bytes) -> Match:
@@ -545,7 +545,7 @@ class Store:
         pointer = self._space(space)
         with self._handle as store:
             cell = cell_of(self._handle, lib.CAIRNKV_MATCH)
-            check(lib.cairn_match_join(store, pointer, c_ticket, place_in(cell, "cairn_match **")))
+            check_filled(cell, lib.cairn_match_join(store, pointer, c_ticket, place_in(cell, "cairn_match **")))
             return Match(self._handle, cell)
 
     def hint(self, space: Space, chains: Chains, hint: Hint) -> None:
@@ -592,7 +592,7 @@ class Store:
         _alive = _name(c_name, name, tenant, owner)
         with self._handle as store:
             cell = cell_of(self._handle, lib.CAIRNKV_SESSION)
-            if check(lib.cairn_session_resume(store, c_name, place_in(cell, "cairn_session **"))):
+            if check_filled(cell, lib.cairn_session_resume(store, c_name, place_in(cell, "cairn_session **"))):
                 raise Corrupt(f"the session {name!r} is damaged", Status.DAMAGED)
             return Session(self, cell)
 

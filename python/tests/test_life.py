@@ -304,6 +304,17 @@ def test_life__errors_have_classes(folder: Path, here: Store) -> None:
         Store(f"unix:{folder}/no.sock")
 
 
+def test_life__store_closes_when_failures_are_kept(here: Store, space: Space) -> None:
+    """A caught exception keeps the frames of the call, and all in them."""
+    with pytest.raises(cairnkv.CairnError) as match:
+        here.join(space, bytes(32))
+    with pytest.raises(cairnkv.CairnError) as session:
+        here.resume("nobody")
+    assert here.lease(space, bytes(32)) is None
+    here.close()
+    assert match.value.__traceback__ and session.value.__traceback__ and here.closed
+
+
 WRONG: List[Any] = [None, -1, 1 << 70, 1.5, "text", b"", b"short", object(), [], {}, [None], [b"x"], (1,), ("a", "b"),
                     bytes(31), {1 << 40: []}, [object()], "\0", "\ud800"]
 FINE = (TypeError, ValueError, OverflowError, BufferError, AttributeError, LookupError, cairnkv.CairnError)

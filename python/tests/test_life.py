@@ -424,3 +424,10 @@ def test_life__private_cairnd_starts_when_shared(folder: Path) -> None:
         assert store.clients()[0].pid == os.getpid()
         with open_here(folder, shared=True) as other:
             assert other.read(other.space(space.desc), bytes(32)) == b"x"
+
+
+def test_life__cairnd_is_found_when_the_library_has_no_directory(folder: Path) -> None:
+    """An empty part of LD_LIBRARY_PATH is the current directory; vLLM's processes have one."""
+    code = "import sys, cairnkv; cairnkv.Store(sys.argv[1], create=True, shared=True, memory_bytes=32 << 20).close()"
+    subprocess.run([sys.executable, "-c", code, folder / "store"], cwd=Path(cairnkv.__file__).parent / "lib",
+                   env={**os.environ, "LD_LIBRARY_PATH": ":", "PATH": "/usr/bin:/bin"}, check=True, timeout=120)

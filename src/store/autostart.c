@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,13 +87,17 @@ static void arguments_make(struct autostart *to, const char *dir, const struct c
 static void program_find(char ret_program[PATH_MAX])
 {
 	static const char *const near[] = {"cairnd", "../bin/cairnd", "../../bin/cairnd"};
-	char places[2][PATH_MAX] = {"", ""};
+	char places[3][PATH_MAX] = {"", "", ""};
 	Dl_info library;
 	ssize_t n = readlink("/proc/self/exe", places[0], PATH_MAX - 1);
 	places[0][n > 0 ? n : 0] = 0;
-	if (dladdr((void *)(uintptr_t)autostart_run, &library) && library.dli_fname)
+	if (dladdr((void *)(uintptr_t)autostart_run, &library) && library.dli_fname) {
 		snprintf(places[1], PATH_MAX, "%s", library.dli_fname);
-	for (int i = 0; i < 2; i++)
+		/* Of a library that was found by an empty part of LD_LIBRARY_PATH the name is its last part alone. */
+		if (!realpath(library.dli_fname, places[2]))
+			places[2][0] = 0;
+	}
+	for (int i = 0; i < 3; i++)
 		for (size_t k = 0; k < sizeof(near) / sizeof(near[0]); k++) {
 			const char *slash = strrchr(places[i], '/');
 			int length = slash ? (int)(slash - places[i]) : -1;
@@ -126,7 +131,8 @@ static int spawn(const char *program, char *const *list)
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	if (error)
-		return err_set(CAIRN_E_NOENT, "cannot start %s: %s", program, strerror(error));
+		return err_set(CAIRN_E_NOENT, "cannot start %s: %s%s", program, strerror(error),
+		               strchr(program, '/') ? "" : ": it lies neither beside this program or libcairn, nor in PATH");
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		continue;
 	return 0;

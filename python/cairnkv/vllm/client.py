@@ -6,6 +6,7 @@ Invariant: an engine starts and goes on without its store. What is wrong for goo
 that is refused) ends the engine's start with one line; what may pass is tried again.
 """
 import logging
+import queue
 import threading
 import time
 from typing import Any, Mapping, Optional
@@ -109,3 +110,17 @@ class Watch:
     def stuck_s(self) -> float:
         since = self._since
         return time.monotonic() - since if since is not None else 0.0
+
+
+def run_jobs(work: queue.SimpleQueue, name: str) -> None:
+    """What a thread of a face does: calls what comes, until None comes."""
+    while True:
+        job = work.get()
+        if job is None:
+            return
+        try:
+            job()
+        except cairnkv.CairnError as error:
+            log.debug("cairn: %s: %s", name, error)
+        except Exception:  # a defect of ours must not leave those waiting who need this thread
+            log.exception("cairn: %s", name)

@@ -17,7 +17,7 @@ from typing import Any, Mapping, Optional
 
 import cairnkv
 
-from .client import Client, Watch
+from .client import Client, Watch, run_jobs
 from .hints import HOLD_MS, LOOKUP_MS, SESSION_MS, Hints
 from .identity import Identity
 from .plan import CairnStats, Load, Plan, Save, WorkerMeta
@@ -79,24 +79,12 @@ class Scheduler:
         self._lookups: queue.SimpleQueue = queue.SimpleQueue()
         self._chores: queue.SimpleQueue = queue.SimpleQueue()
         self._watch = Watch()
-        self._threads = [threading.Thread(target=self._run, args=(work, name), name=f"cairn-{name}", daemon=True)
+        self._threads = [threading.Thread(target=run_jobs, args=(work, name), name=f"cairn-{name}", daemon=True)
                          for name, work in (("lookup", self._lookups), ("chores", self._chores))]
         for thread in self._threads:
             thread.start()
 
     # ---- threads ----
-
-    def _run(self, work: queue.SimpleQueue, name: str) -> None:
-        while True:
-            job = work.get()
-            if job is None:
-                return
-            try:
-                job()
-            except cairnkv.CairnError as error:
-                log.debug("cairn: %s: %s", name, error)
-            except Exception:  # a defect of ours must not leave requests waiting for this thread
-                log.exception("cairn: %s", name)
 
     def _look(self, desc: cairnkv.Desc, keys: bytes, answer: Answer) -> None:
         try:

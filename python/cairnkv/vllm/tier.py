@@ -23,7 +23,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager, Tra
 
 import cairnkv
 
-from .client import OPTIONS, Client, Watch
+from .client import OPTIONS, Client, Watch, run_jobs
 from .hints import HOLD_MS, LOOKUP_MS, SESSION_MS, Hints
 from .identity import Identity, Refused
 
@@ -105,7 +105,8 @@ class CairnTier(SecondaryTierManager):
         self._loads: queue.SimpleQueue = queue.SimpleQueue()
         self._saves: queue.SimpleQueue = queue.SimpleQueue()
         queues = [("lookup", self._lookups), ("save", self._saves)] + [("load", self._loads)] * LOADERS
-        self._threads = [threading.Thread(target=self._run, args=(work,), name=f"cairn-tier-{name}", daemon=True)
+        self._threads = [threading.Thread(target=run_jobs, args=(work, f"cairn-tier-{name}"),
+                                          name=f"cairn-tier-{name}", daemon=True)
                          for name, work in queues]
         self._queues = [work for _, work in queues]
         for thread in self._threads:
@@ -124,18 +125,6 @@ class CairnTier(SecondaryTierManager):
         return [cairnkv.Planes([(address + part * step, stride, length)], owner=view) for part in range(parts)]
 
     # ---- threads ----
-
-    def _run(self, work: queue.SimpleQueue) -> None:
-        while True:
-            job = work.get()
-            if job is None:
-                return
-            try:
-                job()
-            except cairnkv.CairnError as error:
-                log.debug("cairn: %s: %s", threading.current_thread().name, error)
-            except Exception:  # a defect of ours must not leave jobs waiting for this thread
-                log.exception("cairn: %s", threading.current_thread().name)
 
     def _count(self, name: str, value: float) -> None:
         if value:
